@@ -12,13 +12,12 @@ import duckdb
 from tracelake.base.text import printable
 from tracelake.models.catalog import catalog
 from tracelake.output.html.charts.kind import Kind, Series
+from tracelake.output.html.charts.pipeline import KINDS as PIPELINE
 from tracelake.output.html.charts.shares import KINDS as SHARES
 from tracelake.output.html.charts.steps import KINDS as STEPS
-from tracelake.output.html.charts.timeline import KINDS as TIMELINE
-from tracelake.output.html.charts.windows import KINDS as WINDOWS
 
 # In the order in which a section shows them.
-KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)
+KINDS: tuple[Kind, ...] = (*PIPELINE, *STEPS, *SHARES)
 
 # Maximum marks of all charts of a kind on a page, and of one chart, so that a page opens quickly.
 _POINTS = 40_000

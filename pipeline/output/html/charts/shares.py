@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
@@ -38,7 +40,15 @@ _LAYER_KINDS = {
 }
 _SPLITS = {"as it ran": var("c0"), "best": var("c3")}
 
-_BANDWIDTH = f"""
+
+@partial(
+    Kind,
+    "bandwidth",
+    "collective_bandwidth",
+    "Median bus bandwidth by size S, as in nccl-tests: algbw is S / t, busbw is"
+    " algbw times the collective's factor, comparable with the speed of the links. The dashed"
+    " line is the rated speed of the link, without `--links` the best of the lake.",
+    f"""
     SELECT
         run_id, collective, group_kind AS "group", size_bytes AS bytes,
         size_convention AS convention, group_size AS n, calls, dtype, time_basis AS basis,
@@ -50,10 +60,9 @@ _BANDWIDTH = f"""
     WHERE busbw_p50_gbps > 0 AND size_bytes > 0
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY calls * time_p50_ms DESC) <= $points
     ORDER BY run_id, collective, group_kind, size_bytes, dtype
-"""
-
-
-def _draw_bandwidth() -> Drawing:
+    """,
+)
+def _bandwidth() -> Drawing:
     log = {"type": "log"}
     sizes, speeds = (
         {"format": "~s", "tickCount": 6, "grid": False},
@@ -97,7 +106,13 @@ def _draw_bandwidth() -> Drawing:
     )
 
 
-_SKEW = f"""
+@partial(
+    Kind,
+    "skew",
+    "collective_bandwidth",
+    "Delay between the first and the last member of a call: 95 % of the calls are"
+    " below the bar's end, half below the tick.",
+    f"""
     SELECT
         run_id,
         replace(collective, 'recv', 'send') || ' · ' || coalesce(group_kind, '?') AS label,
@@ -109,10 +124,10 @@ _SKEW = f"""
         AND rank = lowest_rank  -- every call once
     GROUP BY run_id, label
     ORDER BY run_id, p95 DESC, label
-"""
-
-
-def _draw_skew() -> Drawing:
+    """,
+    shows=several("label"),
+)
+def _skew() -> Drawing:
     base = {
         "y": labels(labelLimit=170),
         "tooltip": hints(
@@ -128,7 +143,12 @@ def _draw_skew() -> Drawing:
     )
 
 
-_LAYER_STAGES = f"""
+@partial(
+    Kind,
+    "layer_stages",
+    "layer_stages",
+    "Layers of each stage in order, by their median time.",
+    f"""
     SELECT
         run_id, 'stage ' || stage AS label, layer,
         CASE WHEN layer_kind IN ({", ".join(f"'{kind}'" for kind in _LAYER_KINDS)}) THEN layer_kind
@@ -140,10 +160,10 @@ _LAYER_STAGES = f"""
     FROM layer_stages SEMI JOIN {PAGE_RUNS} USING (run_id)
     WHERE micro_batch_ms IS NOT NULL
     ORDER BY run_id, stage, place
-"""
-
-
-def _draw_layer_stages() -> Drawing:
+    """,
+    wide=True,
+)
+def _layer_stages() -> Drawing:
     modules = "forward modules, per micro-batch (ms)"
     channels = {
         "x": column("ms:Q", title=modules, axis={"tickCount": 10}),
@@ -157,7 +177,12 @@ def _draw_layer_stages() -> Drawing:
     return rows_high(19) | layer("bar", channels, stroke=var("paper"), strokeWidth=0.7)
 
 
-_SPLIT = f"""
+@partial(
+    Kind,
+    "split",
+    "stage_rebalance",
+    "Stages as they ran, and with the best split of the layers.",
+    f"""
     SELECT * FROM (
         SELECT run_id, stage, 'as it ran' AS split, round(current_micro_batch_ms, 4) AS ms,
             current_first_layer AS first_layer, current_last_layer AS last_layer,
@@ -170,10 +195,10 @@ _SPLIT = f"""
     )
     WHERE ms IS NOT NULL
     ORDER BY run_id, stage, split
-"""
-
-
-def _draw_split() -> Drawing:
+    """,
+    shows=several("stage"),
+)
+def _split() -> Drawing:
     channels = {
         "x": stages(),
         "xOffset": column("split:N", sort=list(_SPLITS)),
@@ -188,16 +213,21 @@ def _draw_split() -> Drawing:
     return layer("bar", channels)
 
 
-_BALANCE = f"""
+@partial(
+    Kind,
+    "balance",
+    "stage_balance",
+    "Time of each stage per micro-batch; the tick is the mean of all stages.",
+    f"""
     SELECT run_id, stage, round(micro_batch_ms, 4) AS ms, round(share_ratio, 4) AS share,
         round(avg(micro_batch_ms) OVER (PARTITION BY run_id), 4) AS even
     FROM stage_balance SEMI JOIN {PAGE_RUNS} USING (run_id)
     WHERE micro_batch_ms IS NOT NULL
     ORDER BY run_id, stage
-"""
-
-
-def _draw_balance() -> Drawing:
+    """,
+    shows=several("stage"),
+)
+def _balance() -> Drawing:
     bars = {
         "x": stages(),
         "y": milliseconds("per micro-batch (ms)"),
@@ -211,47 +241,4 @@ def _draw_balance() -> Drawing:
     )
 
 
-KINDS = (
-    Kind(
-        "balance",
-        "stage_balance",
-        "Time of each stage per micro-batch; the tick is the mean of all stages.",
-        _BALANCE,
-        _draw_balance,
-        shows=several("stage"),
-    ),
-    Kind(
-        "bandwidth",
-        "collective_bandwidth",
-        "Median bus bandwidth by size S, as in nccl-tests: algbw is S / t, busbw is"
-        " algbw times the collective's factor, comparable with the speed of the links. The dashed"
-        " line is the rated speed of the link, without `--links` the best of the lake.",
-        _BANDWIDTH,
-        _draw_bandwidth,
-    ),
-    Kind(
-        "skew",
-        "collective_bandwidth",
-        "Delay between the first and the last member of a call: 95 % of the calls are"
-        " below the bar's end, half below the tick.",
-        _SKEW,
-        _draw_skew,
-        shows=several("label"),
-    ),
-    Kind(
-        "split",
-        "stage_rebalance",
-        "Stages as they ran, and with the best split of the layers.",
-        _SPLIT,
-        _draw_split,
-        shows=several("stage"),
-    ),
-    Kind(
-        "layer_stages",
-        "layer_stages",
-        "Layers of each stage in order, by their median time.",
-        _LAYER_STAGES,
-        _draw_layer_stages,
-        wide=True,
-    ),
-)
+KINDS = (_balance, _bandwidth, _skew, _split, _layer_stages)

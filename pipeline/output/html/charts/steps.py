@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from tracelake.output.html.charts.kind import (
     Drawing,
@@ -25,28 +26,6 @@ from tracelake.output.html.shapes import IN_MODEL
 _HEAT_ROWS = 64
 _NAMED_LAYERS = 3
 
-# A merged step shows its worst value.
-_STEPS = f"""
-    WITH counted AS (
-        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
-        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
-        WHERE NOT warmup AND step_ms IS NOT NULL
-    )
-    SELECT run_id, min(step) AS step, round(max(step_ms), 4) AS ms, max(step) AS last,
-        coalesce(bool_or(outlier), false) AS outlier
-    FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
-"""
-_LOSS = f"""
-    WITH counted AS (
-        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
-        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
-        -- A step without a loss is a gap in the line.
-        QUALIFY count(loss) OVER (PARTITION BY run_id ORDER BY step) > 0
-    )
-    SELECT run_id, min(step) AS step, max(step) AS last, round(avg(loss), 6) AS loss
-    FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
-"""
-
 
 def _values(name: str, title: str) -> Drawing:
     return column(f"{name}:Q", title=title, scale={"zero": False}, axis={"tickCount": 5})
@@ -66,7 +45,25 @@ def _level() -> Drawing:
     )
 
 
-def _draw_steps() -> Drawing:
+# A merged step shows its worst value.
+@partial(
+    Kind,
+    "step_times",
+    "step_stats",
+    "Time of a step; outliers are red. Where steps are merged, the longest.",
+    f"""
+    WITH counted AS (
+        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE NOT warmup AND step_ms IS NOT NULL
+    )
+    SELECT run_id, min(step) AS step, round(max(step_ms), 4) AS ms, max(step) AS last,
+        coalesce(bool_or(outlier), false) AS outlier
+    FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
+    """,
+    shows=several("step"),
+)
+def _step_times() -> Drawing:
     line = {
         "x": over_steps(),
         "y": _values("ms", "step (ms)"),
@@ -83,7 +80,24 @@ def _draw_steps() -> Drawing:
     )
 
 
-def _draw_loss() -> Drawing:
+@partial(
+    Kind,
+    "loss",
+    "step_stats",
+    "Loss of a step. Where steps are merged, the mean.",
+    f"""
+    WITH counted AS (
+        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+        -- A step without a loss is a gap in the line.
+        QUALIFY count(loss) OVER (PARTITION BY run_id ORDER BY step) > 0
+    )
+    SELECT run_id, min(step) AS step, max(step) AS last, round(avg(loss), 6) AS loss
+    FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
+    """,
+    shows=several("step"),
+)
+def _loss() -> Drawing:
     channels = {
         "x": over_steps(),
         "y": _values("loss", "loss"),
@@ -92,7 +106,13 @@ def _draw_loss() -> Drawing:
     return layer("line", channels, color=var("c1"), point={"size": 14, "color": var("c1")})
 
 
-_RANK_HEAT = f"""
+@partial(
+    Kind,
+    "slow_ranks",
+    "straggler_ranks",
+    "Slowdown of each rank in each step against peers that did the same work: red is slower. Of"
+    " many ranks or steps, neighbours share a cell that shows the slowest.",
+    f"""
     WITH verdicts AS (
         SELECT
             *,
@@ -119,10 +139,12 @@ _RANK_HEAT = f"""
     GROUP BY run_id, place // ranks, turn // steps
     WINDOW same AS (PARTITION BY run_id, place // ranks)
     ORDER BY run_id, place // ranks, step
-"""
-
-
-def _draw_rank_heat() -> Drawing:
+    """,
+    shows=lambda series: several("step")(series) and any(series["slow"]),
+    canvas=True,
+    wide=True,
+)
+def _slow_ranks() -> Drawing:
     shown = hints(
         "label|row; rank|slowest rank; step; last|to step; "
         "slowdown|slowdown|.3f; ms|over its peers (ms)|,.2f"
@@ -180,7 +202,15 @@ def _layer_hints() -> list[Drawing]:
     return hints("layer; step; last|to step; ms|ms|,.3f; deviation|vs. its median|+.1%")
 
 
-def _draw_layers() -> Drawing:
+@partial(
+    Kind,
+    "layers",
+    "layer_stats",
+    "Time of each layer in a step; the layers that vary most have colours.",
+    _LAYERS,
+    shows=several("step"),
+)
+def _layers() -> Drawing:
     colors = {"1": var("c1"), "2": var("c2"), "3": var("c0"), "0": var("other")}
     names = "{'0': 'others', '1': 'varies most', '2': 'second', '3': 'third'}[datum.label]"
     channels = {
@@ -193,13 +223,28 @@ def _draw_layers() -> Drawing:
     return layer("line", channels, point={"size": 10})
 
 
-def _draw_layer_heat() -> Drawing:
+@partial(
+    Kind,
+    "layer_heat",
+    "layer_stats",
+    "Deviation of each layer from its own median, step by step: red is longer.",
+    _LAYERS,
+    shows=several("step"),
+    canvas=True,
+)
+def _layer_heat() -> Drawing:
     legend = {"title": "vs. its median", "format": "+.0%"}
     colors = {-0.2: "cold", 0: "even", 0.2: "hot"}
     return _heat("layer", "deviation", colors, legend, _layer_hints())
 
 
-_HISTORY = f"""
+@partial(
+    Kind,
+    "history",
+    "run_history",
+    "Median step time of this run, the large point, and of up to 20 runs of its configuration"
+    " before it; the dashed line is its baseline.",
+    f"""
     WITH dated AS (
         SELECT
             run_id, config, run_date, verdict, step_p50_ms, step_p50_ms_baseline,
@@ -214,10 +259,10 @@ _HISTORY = f"""
     SEMI JOIN {PAGE_RUNS} USING (run_id)
     JOIN dated AS h ON h.config = p.config AND h.place BETWEEN p.place - 20 AND p.place
     ORDER BY p.run_id, h.place
-"""
-
-
-def _draw_history() -> Drawing:
+    """,
+    shows=several("run"),
+)
+def _history() -> Drawing:
     verdicts = {"regressed": var("bad"), "ok": var("c0"), "not_comparable": var("c5")}
     axis = {"grid": False, "labelOverlap": True, "format": "%b %d", "tickCount": "day"}
     dates = column("date:T", title=None, axis=axis)
@@ -239,58 +284,4 @@ def _draw_history() -> Drawing:
     )
 
 
-KINDS = (
-    Kind(
-        "history",
-        "run_history",
-        "Median step time of this run, the large point, and of up to 20 runs of its configuration"
-        " before it; the dashed line is its baseline.",
-        _HISTORY,
-        _draw_history,
-        shows=several("run"),
-    ),
-    Kind(
-        "step_times",
-        "step_stats",
-        "Time of a step; outliers are red. Where steps are merged, the longest.",
-        _STEPS,
-        _draw_steps,
-        shows=several("step"),
-    ),
-    Kind(
-        "loss",
-        "step_stats",
-        "Loss of a step. Where steps are merged, the mean.",
-        _LOSS,
-        _draw_loss,
-        shows=several("step"),
-    ),
-    Kind(
-        "slow_ranks",
-        "straggler_ranks",
-        "Slowdown of each rank in each step against peers that did the same work: red is slower. Of"
-        " many ranks or steps, neighbours share a cell that shows the slowest.",
-        _RANK_HEAT,
-        _draw_rank_heat,
-        shows=lambda series: several("step")(series) and any(series["slow"]),
-        canvas=True,
-        wide=True,
-    ),
-    Kind(
-        "layers",
-        "layer_stats",
-        "Time of each layer in a step; the layers that vary most have colours.",
-        _LAYERS,
-        _draw_layers,
-        shows=several("step"),
-    ),
-    Kind(
-        "layer_heat",
-        "layer_stats",
-        "Deviation of each layer from its own median, step by step: red is longer.",
-        _LAYERS,
-        _draw_layer_heat,
-        shows=several("step"),
-        canvas=True,
-    ),
-)
+KINDS = (_history, _step_times, _loss, _slow_ranks, _layers, _layer_heat)

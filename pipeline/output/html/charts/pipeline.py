@@ -1,7 +1,10 @@
-"""Define the timeline of a step: operations of each rank, on one clock."""
+"""Define charts of the pipeline: operations of a step, parts of windows, bubbles with theory."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from tracelake.base.figures import label
 from tracelake.output.html.charts.kind import (
     CROWD,
     Drawing,
@@ -12,10 +15,15 @@ from tracelake.output.html.charts.kind import (
     labels,
     layer,
     layers,
+    milliseconds,
     rows_high,
+    several,
+    stages,
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
+from tracelake.output.html.shapes import PART_COLORS, SHAPES, STEADY
+from tracelake.warehouse.headline import WINDOW_PARTS
 
 _KINDS = {
     "forward": var("compute"),
@@ -30,6 +38,15 @@ _KINDS = {
 }
 # Typical number of kinds of short operations that share a slice of the timeline.
 _MARKS_OF_SLICE = 3
+PARTS = {label(part): var(color) for part, color in PART_COLORS.items()}
+_IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
+_BASES = {"measured": var("c0"), "modelled": var("c3")}
+_OVER_RANKS = ", ".join(
+    f"sum({part} * steps) / sum(steps) AS {part}" for part in (*WINDOW_PARTS, "window_ms")
+)
+_AS_MAP = ", ".join(f"'{label(part)}': {part}" for part in WINDOW_PARTS)
+_IN_ORDER = ", ".join(f"'{label(part)}'" for part in WINDOW_PARTS)
+
 
 # The step with the median time, and where their operations are no more than the points also the
 # fastest, the slowest and outliers; all ranks, or the first of each stage and the slow ones. A
@@ -37,7 +54,13 @@ _MARKS_OF_SLICE = 3
 # operations are in a lane of their own. If there are more operations than points, time is cut into
 # slices. The operations of a kind that are shorter than a slice and start in it become one mark of
 # their total length: no time is lost or doubled.
-_TIMELINE = f"""
+@partial(
+    Kind,
+    "timeline",
+    "ops",
+    "Operations of one step on one clock; numbers are micro-batches, blank is idle. The thin"
+    " lane is communication inside operations; grey is waiting for another rank.",
+    f"""
     WITH placed AS (
         SELECT
             run_id, step, step_ms, coalesce(outlier, false) AS outlier,
@@ -210,10 +233,11 @@ _TIMELINE = f"""
     FROM laid JOIN picked AS p USING (run_id, step)
     -- A fused receive hides its send.
     ORDER BY run_id, pick <> 'median', step, stage NULLS LAST, rank, inside, t0, kind DESC
-"""
-
-
-def _draw_timeline() -> Drawing:
+    """,
+    canvas=True,
+    wide=True,
+)
+def _timeline() -> Drawing:
     at = {
         "x": column(
             "t0:Q",
@@ -249,15 +273,123 @@ def _draw_timeline() -> Drawing:
     )
 
 
-KINDS = (
-    Kind(
-        "timeline",
-        "ops",
-        "Operations of one step on one clock; numbers are micro-batches, blank is idle. The thin"
-        " lane is communication inside operations; grey is waiting for another rank.",
-        _TIMELINE,
-        _draw_timeline,
-        canvas=True,
-        wide=True,
+@partial(
+    Kind,
+    "windows",
+    "rank_bubbles",
+    "A bar is the pipeline window of a rank, or of a stage's mean rank where there are many."
+    " Everything right of in op comm (communication inside operations) is bubble; the tick is"
+    " where it would start if stages were equal.",
+    f"""
+    WITH sized AS (
+        SELECT *, count(*) OVER (PARTITION BY run_id) > {CROWD} AS crowded
+        FROM rank_summary SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE window_ms IS NOT NULL
     ),
+    bars AS (
+        SELECT
+            run_id, stage, CASE WHEN NOT crowded THEN rank END AS rank,
+            CASE
+                WHEN crowded THEN format('stage {{}} ({{}} ranks)', stage, count(*))
+                ELSE format(
+                    'rank {{}} · stage {{}}', any_value(rank), coalesce(stage::VARCHAR, '?')
+                )
+            END AS label,
+            {_OVER_RANKS},
+            avg(bubble_ratio) AS bubble,
+            any_value(theory_bubble_ratio) AS theory
+        FROM sized
+        GROUP BY run_id, stage, CASE WHEN NOT crowded THEN rank END, crowded
+    ),
+    pieces AS (
+        SELECT *, unnest(map_entries(MAP {{{_AS_MAP}}})) AS piece
+        FROM bars
+    )
+    SELECT
+        run_id, label, piece.key AS part, round(piece.value, 4) AS ms,
+        round(piece.value / window_ms, 4) AS share, round(bubble, 4) AS bubble,
+        round(window_ms * (1 - theory), 4) AS ideal,
+        list_position([{_IN_ORDER}], piece.key) AS place
+    FROM pieces
+    QUALIFY max(piece.value) OVER (PARTITION BY run_id, piece.key) > 0
+    ORDER BY run_id, stage NULLS LAST, rank, place
+    """,
+    wide=True,
 )
+def _windows() -> Drawing:
+    bars = {
+        "x": column("ms:Q", title="window (ms)", axis={"grid": False, "tickCount": 10}),
+        "y": labels(labelLimit=150),
+        "color": colored("part", PARTS),
+        "order": column("place:Q"),
+        "tooltip": hints(
+            "label|rank; part; ms|ms|,.2f; share|of the window|.1%; bubble|bubble|.1%"
+        ),
+    }
+    ideal = {"x": column("ideal:Q"), "y": bars["y"]}
+    return rows_high(17) | layers(
+        layer("bar", bars), layer("tick", ideal, color=var("ink"), thickness=2, size=15)
+    )
+
+
+@partial(
+    Kind,
+    "stages",
+    "stage_bubbles",
+    "Mean over steps; the line goes from the lowest to the highest rank, the tick is theory.",
+    f"""
+    SELECT
+        run_id, basis, stage, round(bubble_ratio, 4) AS bubble, round(bubble_min_ratio, 4) AS low,
+        round(bubble_max_ratio, 4) AS high, round(theory_bubble_ratio, 4) AS theory
+    FROM ({SHAPES["stage_bubbles"].source}) SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE basis IN ('measured', 'modelled') AND bubble_ratio IS NOT NULL
+    ORDER BY run_id, basis, stage
+    """,
+    shows=lambda series: len(series["bubble"]) > 1,
+)
+def _stages() -> Drawing:
+    beside = {"x": stages(), "xOffset": column("basis:N")}
+    bars = beside | {
+        "y": column("bubble:Q", title="bubble", axis={"format": "%"}, scale={"zero": True}),
+        "color": colored("basis", _BASES),
+        "tooltip": hints(
+            "stage; basis; bubble|bubble|.1%; low|lowest rank|.1%; "
+            "high|highest rank|.1%; theory|theory|.1%"
+        ),
+    }
+    spread = beside | {"y": column("low:Q"), "y2": {"field": "high"}}
+    theory = {"x": stages(), "y": column("theory:Q")}
+    return layers(
+        layer("bar", bars),
+        layer("rule", spread, color=var("ink")),
+        layer("tick", theory, color=var("c1"), thickness=2),
+    )
+
+
+@partial(
+    Kind,
+    "phases",
+    "phase_bubbles",
+    "Idle time of a stage's mean rank in each phase of the schedule.",
+    f"""
+    SELECT
+        b.run_id, b.stage, b.phase, round(avg(b.idle_ms), 4) AS ms,
+        round(avg(b.bubble_ratio), 4) AS bubble
+    FROM phase_bubbles AS b SEMI JOIN {PAGE_RUNS} USING (run_id) {STEADY}
+    WHERE NOT coalesce(s.warmup, false) AND b.idle_ms IS NOT NULL
+    GROUP BY b.run_id, b.stage, b.phase
+    ORDER BY b.run_id, b.stage, array_position({list(_IDLE)}, b.phase)
+    """,
+    shows=several("stage"),
+)
+def _phases() -> Drawing:
+    channels = {
+        "x": stages(),
+        "y": milliseconds("idle (ms)"),
+        "color": colored("phase", _IDLE),
+        "tooltip": hints("stage; phase; ms|idle (ms)|,.2f; bubble|of the window|.1%"),
+    }
+    return layer("bar", channels)
+
+
+KINDS = (_timeline, _windows, _stages, _phases)
