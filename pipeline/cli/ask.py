@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tracelake.lake.store import Lake
     from tracelake.warehouse.examples import Example
-    from tracelake.warehouse.parameters import Parameters as Values
+    from tracelake.warehouse.statements import Parameters as Values
 
 
 _LARGEST_QUERY = 10_000_000
@@ -113,9 +113,9 @@ def answer(
     """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
     from tracelake.warehouse.examples import example
     from tracelake.warehouse.names import resolve_run
-    from tracelake.warehouse.parameters import split_parameters
-    from tracelake.warehouse.reopening import ask as read
     from tracelake.warehouse.running import run_query
+    from tracelake.warehouse.statements import split_parameters
+    from tracelake.warehouse.warehouse import ask as read
 
     form = format_of_rows(output_format, output)
     saved, given = example(name), split_parameters(parameters or ())
@@ -213,7 +213,7 @@ def formats(
 def _bind(lake: Lake, saved: Example, given: dict[str, str]) -> Values:
     """Return the values of a saved query; a run that no part of an id names may be named else."""
     from tracelake.warehouse.names import resolve_run
-    from tracelake.warehouse.reopening import ask as read
+    from tracelake.warehouse.warehouse import ask as read
 
     def run_id(con: DuckDBPyConnection) -> str:
         part = con.execute("FROM runs WHERE contains(run_id, $1) LIMIT 1", [given["run"]])
@@ -228,7 +228,7 @@ def _read_query(
 ) -> tuple[str, Values]:
     """Return the query and its parameters from the argument, a file or a saved query."""
     from tracelake.warehouse.examples import example
-    from tracelake.warehouse.parameters import read_value, split_parameters
+    from tracelake.warehouse.statements import read_value, split_parameters
 
     given = split_parameters(parameters)
     if sum(source is not None for source in (sql, file, name)) != 1:
@@ -302,7 +302,7 @@ def export(
     from tracelake.output.export import export as write
     from tracelake.output.export import format_of
     from tracelake.warehouse.names import resolve_run
-    from tracelake.warehouse.reopening import ask
+    from tracelake.warehouse.warehouse import ask
 
     fmt = format_of(target, output_format)
     one_file = fmt in {"duckdb", "sqlite"}

@@ -10,15 +10,6 @@ import typer
 from tracelake.base.errors import CheckFailedError
 from tracelake.base.text import counted, printable
 from tracelake.cli.app import command
-from tracelake.cli.job_steps import (
-    bring_in,
-    bring_up,
-    judge_input,
-    print_dry_run,
-    print_ending,
-    read_request,
-    write_page,
-)
 from tracelake.cli.options import (
     DryRun,
     EngineOptions,
@@ -36,7 +27,20 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import PAGE, check_outputs, open_console, open_lake, print_table
+from tracelake.cli.steps import (
+    PAGE,
+    bring_in,
+    bring_up,
+    check_outputs,
+    judge_input,
+    open_console,
+    open_lake,
+    print_dry_run,
+    print_ending,
+    print_table,
+    read_request,
+    write_page,
+)
 from tracelake.nightly.gates import left_out, lost_data, parse_gates
 
 

@@ -13,7 +13,6 @@ from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted
 from tracelake.cli.app import command
 from tracelake.cli.complete import complete_run
-from tracelake.cli.job_steps import bring_up
 from tracelake.cli.options import (
     DryRun,
     Format,
@@ -23,7 +22,7 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import open_console, open_lake, print_table, read_age
+from tracelake.cli.steps import bring_up, open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import lost_data
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from tracelake.base.errors import UsageError
 from tracelake.base.text import json_text
 from tracelake.cli.app import command
 from tracelake.cli.complete import complete_format, complete_run
-from tracelake.cli.job_steps import judge_runs, write_page
 from tracelake.cli.options import (
     FailOn,
     FileFormat,
@@ -28,7 +27,16 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import PAGE, check_outputs, open_console, open_lake, print_table, read_age
+from tracelake.cli.steps import (
+    PAGE,
+    check_outputs,
+    judge_runs,
+    open_console,
+    open_lake,
+    print_table,
+    read_age,
+    write_page,
+)
 from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
 
@@ -111,7 +119,7 @@ def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> N
     from tracelake.output.terminal.facts import read_run
     from tracelake.output.terminal.show import print_run
     from tracelake.warehouse.names import resolve_run
-    from tracelake.warehouse.reopening import ask
+    from tracelake.warehouse.warehouse import ask
 
     document = ask(open_lake(lake), "the run", lambda con: read_run(con, resolve_run(con, run)))
     print_document(document, output_format, print_run)
@@ -137,7 +145,7 @@ def diff(
     from tracelake.output.terminal.changes import read_changes
     from tracelake.output.terminal.diff import print_changes
     from tracelake.warehouse.names import resolve_run, run_before
-    from tracelake.warehouse.reopening import ask
+    from tracelake.warehouse.warehouse import ask
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
         one = resolve_run(con, run)

@@ -38,7 +38,7 @@ from tracelake.nightly.series import Series
 from tracelake.nightly.summary import Account, Verdicts, read_incidents, read_page
 from tracelake.output.html.page import ReportResult
 from tracelake.output.prometheus import Gauge, job_gauges, lake_gauges, openmetrics, report_gauges
-from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.warehouse import ask
 
 _FOLDER = "_run"
 _LATE = """

@@ -24,9 +24,9 @@ from tracelake.models.base import ddl, described, literal, quoted
 from tracelake.models.compute import connect
 from tracelake.models.describe import describe, relation_columns
 from tracelake.schema.tables import PARTITION_KEY, Column
-from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.results import write_result
 from tracelake.warehouse.values import jsonable, rows_of
+from tracelake.warehouse.warehouse import ask
 
 _SUFFIXES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
 _BATCH_ROWS = 64 * 1024

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tracelake.base.errors import ContractError, UsageError, unknown
 from tracelake.base.resources import resource_dir
 from tracelake.models.header import read_header
-from tracelake.warehouse.parameters import Value
+from tracelake.warehouse.statements import Value
 
 # Topics in the order in which they are listed.
 TOPICS = ("fleet", "pipeline", "stragglers", "communication", "steps", "plans", "input")

@@ -17,8 +17,8 @@ from tracelake.lake.manifest import RunEntry, Snapshot
 from tracelake.lake.store import Lake
 from tracelake.models.state import named_parts
 from tracelake.warehouse.names import NamedRun, meant_run, named_runs
-from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.values import COUNT, TEXT, table_from
+from tracelake.warehouse.warehouse import ask
 
 _DATES = "the dates of the runs"
 

@@ -15,10 +15,16 @@ from tracelake.base.errors import LakeError, StoreError, UsageError
 from tracelake.base.signals import abandon, wait_for_one
 from tracelake.lake.store import Lake
 from tracelake.models.base import store_trouble
-from tracelake.warehouse.parameters import Parameters
-from tracelake.warehouse.reopening import ATTEMPTS, built_anew, edition, replaced
-from tracelake.warehouse.statements import Statement, nested_too_deeply, read_statements
-from tracelake.warehouse.warehouse import open_warehouse, release, trouble_behind
+from tracelake.warehouse.statements import Parameters, Statement, nested_too_deeply, read_statements
+from tracelake.warehouse.warehouse import (
+    ATTEMPTS,
+    built_anew,
+    edition,
+    open_warehouse,
+    release,
+    replaced,
+    trouble_behind,
+)
 
 _BATCH_ROWS = 64 * 1024
 # How long an interrupted call of DuckDB may take to end; some functions do not look.

@@ -19,9 +19,8 @@ from tracelake.models.compute import compute, connect
 from tracelake.models.memory import MemoryLimit
 from tracelake.schema.tables import reasons, tables
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.values import read_rows
-from tracelake.warehouse.warehouse import spill_folder
+from tracelake.warehouse.warehouse import ask, spill_folder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,8 +31,7 @@ from tracelake.models.catalog import catalog
 from tracelake.output.html.page import write_report
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
-from tracelake.warehouse.reopening import ask
-from tracelake.warehouse.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import ask, open_warehouse
 
 FORMATS = ("optimus", "rank_trace")
 _SMALL: dict[str, Any] = {

@@ -24,8 +24,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.catalog import catalog
 from tracelake.schema.tables import tables
 from tracelake.warehouse.check.lake import check_lake
-from tracelake.warehouse.reopening import ask
-from tracelake.warehouse.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import ask, open_warehouse
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 

@@ -18,7 +18,7 @@ from tests.report_lakes import make, trace_run
 from tests.tiny_lakes import log_run
 from tests.traces import plan, write
 from tracelake.base.errors import CheckFailedError, UsageError
-from tracelake.cli.job_steps import judge_runs
+from tracelake.cli.steps import judge_runs
 from tracelake.lake.store import Lake
 from tracelake.nightly.gates import GATES, failed_gates, failures, parse_gates
 from tracelake.synth.archive import write_archive

@@ -29,9 +29,9 @@ from tracelake.base.signals import listening
 from tracelake.cli.complete import complete_example, complete_table
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
-from tracelake.warehouse.parameters import read_value
 from tracelake.warehouse.results import FORMATS, write_result
 from tracelake.warehouse.running import run_query
+from tracelake.warehouse.statements import read_value
 from tracelake.warehouse.warehouse import open_warehouse
 
 

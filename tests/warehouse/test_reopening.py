@@ -14,9 +14,8 @@ from tracelake.models.base import engine_errors
 from tracelake.models.build import build
 from tracelake.warehouse.check.lake import check_lake
 from tracelake.warehouse.check.parts import check_parts
-from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.running import run_query
-from tracelake.warehouse.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import ask, open_warehouse
 
 pytestmark = pytest.mark.usefixtures("few")
 

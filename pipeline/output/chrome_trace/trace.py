@@ -30,9 +30,9 @@ from tracelake.output.chrome_trace.events import Slice, Threads, as_json, metada
 from tracelake.output.chrome_trace.selection import Selection, select
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.reopening import ATTEMPTS, ask
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.values import Row, read_rows
+from tracelake.warehouse.warehouse import ATTEMPTS, ask
 
 # Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
 ENGINE_BYTES = 1_000_000_000

@@ -17,8 +17,7 @@ from tracelake.base.disk_cache import cache_of
 from tracelake.base.text import counted, printable
 from tracelake.models.catalog import catalog
 from tracelake.models.describe import relation_columns
-from tracelake.output.html.cell_html import heads_html, rows_html
-from tracelake.output.html.cells import head
+from tracelake.output.html.cells import head, heads_html, rows_html
 from tracelake.output.html.charts.series import KINDS
 from tracelake.output.html.charts.vega import digest, library, packed, spec
 from tracelake.output.html.content import Content

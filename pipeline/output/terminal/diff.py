@@ -9,8 +9,7 @@ from tracelake.base import figures
 from tracelake.base.text import counted
 from tracelake.output.terminal.changes import LEVEL
 from tracelake.output.terminal.facts import Document
-from tracelake.output.terminal.grid import Column, plain
-from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Column, Page, plain
 from tracelake.output.terminal.sections import collective
 from tracelake.warehouse.values import Row
 

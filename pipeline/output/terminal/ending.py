@@ -8,8 +8,7 @@ import duckdb
 
 from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted
-from tracelake.output.terminal.grid import Cell
-from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
+from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Cell, Page
 from tracelake.warehouse.values import Row, read_rows
 
 # Lines about incidents, and about findings of no incident; with the others there are at most ten.

@@ -11,8 +11,7 @@ from tracelake.base import figures
 from tracelake.base.errors import UsageError
 from tracelake.models.base import literal, quoted
 from tracelake.models.describe import relation_columns
-from tracelake.output.terminal.grid import Column, plain
-from tracelake.output.terminal.page import BAD, DIM, WARN, Page
+from tracelake.output.terminal.page import BAD, DIM, WARN, Column, Page, plain
 from tracelake.warehouse.headline import HEADLINE, may_run
 from tracelake.warehouse.values import rows_of
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tracelake.base import figures
 from tracelake.base.text import counted
 from tracelake.output.terminal.facts import Document, why
-from tracelake.output.terminal.grid import Cell, Column, plain
-from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Cell, Column, Page, plain
 from tracelake.warehouse.headline import WINDOW_PARTS
 from tracelake.warehouse.values import Row
 

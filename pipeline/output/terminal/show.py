@@ -9,8 +9,7 @@ from operator import itemgetter
 from tracelake.base import figures
 from tracelake.base.text import counted
 from tracelake.output.terminal.facts import Document, why
-from tracelake.output.terminal.grid import Cell
-from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, WARN, Page
+from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, WARN, Cell, Page
 from tracelake.output.terminal.sections import (
     print_absent,
     print_collectives,

@@ -6,8 +6,7 @@ from typing import Any
 
 from tracelake.base.figures import gpu_hours, milliseconds, percent, slowdown
 from tracelake.output.terminal.facts import why
-from tracelake.output.terminal.grid import Cell, Column
-from tracelake.output.terminal.page import DIM, Page
+from tracelake.output.terminal.page import DIM, Cell, Column, Page
 
 _SHOWN = 8
 

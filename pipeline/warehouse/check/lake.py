@@ -22,8 +22,7 @@ from tracelake.warehouse.check.rows import (
     check_reasons,
     check_rows,
 )
-from tracelake.warehouse.reopening import ATTEMPTS, built_anew, edition
-from tracelake.warehouse.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import ATTEMPTS, built_anew, edition, open_warehouse
 
 
 def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
