@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 
 from tracelake.base.errors import UsageError
 from tracelake.lake.store import Lake
@@ -23,9 +25,6 @@ from tracelake.warehouse.values import read_rows
 from tracelake.warehouse.warehouse import ask, spill_folder
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from tracelake.models.replay import Runs, Steps
 
 _SUBJECTS = ("rank", "stage", "kind")
@@ -152,8 +151,7 @@ def answer(
         for step in steps:
             own = step.length_ns
             changed = _changed(step, steps.kinds, changes)
-            ((before,),) = step.graph.times(own)
-            assert before is not None
+            before = _time_of(step, own)
             after, changed = _with_batches(step, changed, batches)
             there += len(_batches_of(step))
             rows.append({"step": step.number, "t_ms": before / 1e6, "changed_ms": after / 1e6})
@@ -181,11 +179,7 @@ def answer(
 
 
 def _micro_batches(changes: Sequence[Change]) -> int | None:
-    """Return how many micro-batches the changes ask for.
-
-    Raises:
-        UsageError: They ask for several numbers.
-    """
+    """Return how many micro-batches the changes ask for; they may ask for one number only."""
     wanted = {int(change.value) for change in changes if change.subject == "micro-batches"}
     if len(wanted) > 1:
         raise UsageError("--fix micro-batches=N: given twice", hint="ask for one number at a time")
@@ -194,8 +188,6 @@ def _micro_batches(changes: Sequence[Change]) -> int | None:
 
 def _batches_of(step: Steps) -> npt.NDArray[np.int64]:
     """Return the numbers of the micro-batches of a step."""
-    import numpy as np  # noqa: PLC0415 - slow to import
-
     return np.unique(step.batches[step.batches >= 0])
 
 
@@ -205,20 +197,10 @@ def _with_batches(
     """Return the time of a step with so many micro-batches, and the lengths of its nodes.
 
     Fewer: operations of the last ones take no time. More: each takes what the second to the last
-    one of the step took on average.
-
-    Raises:
-        UsageError: The trace does not tell micro-batches, or has one and more are wanted.
+    one of the step took on average, so the trace must tell several.
     """
-    import numpy as np  # noqa: PLC0415 - slow to import
-
-    def time_of(lengths: npt.NDArray[np.int64]) -> int:
-        ((time_ns,),) = step.graph.times(lengths)
-        assert time_ns is not None
-        return time_ns
-
     if wanted is None:
-        return time_of(lengths), lengths
+        return _time_of(step, lengths), lengths
     there = _batches_of(step)
     if len(there) < min(2, wanted):
         raise UsageError(
@@ -227,10 +209,16 @@ def _with_batches(
         )
     left = np.where(step.batches > there[min(wanted, len(there)) - 1], 0, lengths)
     if wanted <= len(there):
-        return time_of(left), left
+        return _time_of(step, left), left
     first = np.where(step.batches > there[0], 0, lengths)
-    whole = time_of(lengths)
-    return whole + (wanted - len(there)) * (whole - time_of(first)) / (len(there) - 1), lengths
+    whole, least = _time_of(step, lengths), _time_of(step, first)
+    return whole + (wanted - len(there)) * (whole - least) / (len(there) - 1), lengths
+
+
+def _time_of(step: Steps, lengths: npt.NDArray[np.int64]) -> int:
+    ((time_ns,),) = step.graph.times(lengths)
+    assert time_ns is not None
+    return time_ns
 
 
 def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
@@ -281,13 +269,7 @@ def _steps(lake: Lake, run_id: str) -> Iterator[Runs]:
 
 
 def _changed(step: Steps, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:
-    """Return the lengths of a step's nodes after the changes.
-
-    Raises:
-        UsageError: The run has no such rank, stage or kind.
-    """
-    import numpy as np  # noqa: PLC0415 - slow to import
-
+    """Return the lengths of a step's nodes after the changes."""
     lengths = step.length_ns.copy()
     for change in changes:
         if change.subject == "micro-batches":

@@ -16,7 +16,6 @@ from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
-from tracelake.output.html import render
 from tracelake.output.html.page import write_report
 
 BROWSER = find_browser()
@@ -95,7 +94,7 @@ def few(lake: Lake) -> Path:
     """A page about a run of each kind, two of them packed."""
     path = lake.root.parent / "few.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "PLAIN_RUNS", 2)
+        patch.setattr("tracelake.output.html.page.PLAIN_RUNS", 2)
         write_report(lake, path, runs=["trace00", "trace07", "log", "plan"])
     return path
 
@@ -280,7 +279,7 @@ def test_what_a_log_says_stays_text(
     for run_id in ("evil", "packed"):
         commit_run(lake, run_id, rows)
     build(lake)
-    monkeypatch.setattr(render, "PLAIN_RUNS", 1)
+    monkeypatch.setattr("tracelake.output.html.page.PLAIN_RUNS", 1)
     write_report(lake, tmp_path / "page.html")
     opened = Opened(browser, tmp_path / "page.html")
     for run_id in ("evil", "packed"):

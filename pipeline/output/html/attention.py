@@ -61,14 +61,6 @@ _SKIPPED = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One thing to look at; `run_id` is None for files that belong to no run."""
-
-    run_id: str | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Group:
     """Findings of one kind.
 
@@ -76,7 +68,7 @@ class Group:
         kind: Name of the kind, as class and anchor.
         level: bad, warn or note.
         count: How many there are, shown or not.
-        items: The first of them.
+        items: The first of them: run and text; the run is None for files that belong to none.
         query: What lists them all.
         runs: Runs that have one that is more than a notice.
         carded: Incidents tell all of them.
@@ -86,7 +78,7 @@ class Group:
     title: str
     level: str
     count: int
-    items: Sequence[Item]
+    items: Sequence[tuple[str | None, str]]
     query: str
     runs: frozenset[str] = field(default_factory=frozenset)
     carded: bool = False
@@ -109,7 +101,7 @@ def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Grou
     skipped = page_rows(con, _SKIPPED) if inputs else []
     if skipped:
         count = sum(row["inputs"] for row in skipped)
-        items = [Item(None, _skipped(row)) for row in skipped[:_ITEMS]]
+        items = [(None, _skipped(row)) for row in skipped[:_ITEMS]]
         groups.append(Group("skipped", "Skipped files", "note", count, items, "FROM skipped"))
     return groups
 
@@ -132,7 +124,7 @@ def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
         title,
         _LEVELS[rows[0]["severity"]],
         len(rows),
-        [Item(row["run_id"], _text(row)) for row in untold[:_ITEMS]],
+        [(row["run_id"], _text(row)) for row in untold[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
         all(row["incident"] for row in rows),

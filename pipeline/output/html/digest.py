@@ -78,9 +78,9 @@ def render_markdown(
         lines += ["", "All of them: `tracelake ask incidents`", ""]
     for group in content.groups:
         lines += [f"## {_plain(group.title)} ({count(group.count)})", ""]
-        for item in group.items:
-            name = f"**{_plain(item.run_id)}**: " if item.run_id else ""
-            lines.append(f"- {name}{_plain(item.text)}")
+        for run_id, text in group.items:
+            name = f"**{_plain(run_id)}**: " if run_id else ""
+            lines.append(f"- {name}{_plain(text)}")
         lines += ["", f'All of them: `tracelake query "{group.query}"`', ""]
     listed = set(content.urgent[:LISTED_RUNS])
     for name, grid in (("Runs", content.headline), ("Runs without steps", content.stepless)):
@@ -205,9 +205,9 @@ def _mail_body(content: Content, shown: list[Picture]) -> str:
         parts.append("</ul>")
     for group in content.groups:
         parts.append(f"<h3>{said(group.title)} ({count(group.count)})</h3><ul>")
-        for item in group.items:
-            name = f"<b>{said(item.run_id)}</b><br>" if item.run_id else ""
-            parts.append(f"<li>{name}{said(item.text)}</li>")
+        for run_id, text in group.items:
+            name = f"<b>{said(run_id)}</b><br>" if run_id else ""
+            parts.append(f"<li>{name}{said(text)}</li>")
         parts.append("</ul>")
     parts += [
         f"<p><b>{said(drawn.name.rpartition('-')[0])}</b><br>"

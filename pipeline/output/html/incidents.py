@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -199,7 +199,7 @@ def read_fleet_view(
     plots = [
         Plot(
             config,
-            f"{history[config][-1]['size'] or history[config][-1]['label']}",
+            history[config][-1]["size"] or history[config][-1]["label"],
             lengths[config],
             _steps(history[config], [row for row in rows if row["config"] == config], linked),
         )
@@ -239,10 +239,8 @@ def _change(nights: Sequence[Row], incident: Row) -> tuple[float, float] | None:
 
 def read_shares(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, float]]:
     """Return the time of each operation in a step of each run of the page, for comparing two."""
-    shares: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in page_rows(con, _SHARES):
-        shares[row["run_id"]][row["name"]] = row["ms"]
-    return dict(shares)
+    found = grouped(page_rows(con, _SHARES))
+    return {run_id: {row["name"]: row["ms"] for row in rows} for run_id, rows in found.items()}
 
 
 def read_waterfalls(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, Markup]:

@@ -50,25 +50,18 @@ _ATTRIBUTES = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """A column of `runs` that has a value, with its source."""
-
-    label: str
-    cell: Cell
-    source: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts about a run other than its figures.
 
     Attributes:
+        known: Columns of `runs` that have a value: label, value, and where it is from.
+        seen: The same of `coverage`.
         missing: Figures that cannot be computed, why, and what would provide them.
         attributes: Other attributes of the input; `cut` more are not shown.
     """
 
-    known: Sequence[Fact]
-    seen: Sequence[Fact]
+    known: Sequence[tuple[str, str, str | None]]
+    seen: Sequence[tuple[str, str, str | None]]
     missing: Grid | None
     attributes: Sequence[tuple[str, str]]
     cut: int
@@ -186,13 +179,12 @@ def _of_page(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, Row]:
 def _facts(run: Row, coverage: Row) -> Facts:
     sources = {"run_date": run["date_source"], **(run["topology_source"] or {})}
     known = [
-        Fact(head(column).label, cell(column, run[column.name]), source)
+        (head(column).label, cell(column, run[column.name]).text, sources.get(column.name))
         for column in relation_columns("runs")
         if column.name not in _NOT_FACTS and run[column.name] is not None
-        for source in [sources.get(column.name)]
     ]
     seen = [
-        Fact(head(column).label, cell(column, coverage[column.name]))
+        (head(column).label, cell(column, coverage[column.name]).text, None)
         for column in relation_columns("coverage")
         if column.name not in {*run, *_LISTS} and coverage[column.name] not in (None, [])
     ]

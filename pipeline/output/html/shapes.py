@@ -184,10 +184,8 @@ SHAPES: Mapping[str, Shape] = {
         bar="share_ratio",
     ),
     "straggler_ranks": Shape(
-        columns=(
-            "rank, stage, host, device, verdict, slowdown, slow_steps, culprit_steps, steps, "
-            "time_lost_ms, in_op_wait_ms, reason, evidence"
-        ),
+        columns="rank, stage, host, device, verdict, slowdown, slow_steps, culprit_steps, steps,"
+        " time_lost_ms, in_op_wait_ms, reason, evidence",
         order="rank",
         pick="array_position(['straggler', 'suspect', 'ok'], verdict) NULLS LAST,"
         " slowdown DESC NULLS LAST, rank",
@@ -196,21 +194,17 @@ SHAPES: Mapping[str, Shape] = {
         bar="time_lost_ms",
     ),
     "whatif_runs": Shape(
-        columns=(
-            "steps, t_ms, peer_ms, balanced_ms, s_peer, s_peer_min, s_peer_max, s_balance, "
-            "s_paper, cause, gpu_hours_lost, replay_error_ratio, delay_ratio, reason"
-        ),
+        columns="steps, t_ms, peer_ms, balanced_ms, s_peer, s_peer_min, s_peer_max, s_balance,"
+        " s_paper, cause, gpu_hours_lost, replay_error_ratio, delay_ratio, reason",
         order="run_id",
         headline="t_ms",
         empty="The input has no operations of ranks.",
         folded=True,
     ),
     "collective_bandwidth": Shape(
-        columns=(
-            "collective, group_kind, dtype, size_bytes, size_convention, group_size, overlapped, "
-            "calls, coarse_calls, time_p50_ms, time_p95_ms, algbw_p50_gbps, busbw_p50_gbps, "
-            "time_basis, reason"
-        ),
+        columns="collective, group_kind, dtype, size_bytes, size_convention, group_size,"
+        " overlapped, calls, coarse_calls, time_p50_ms, time_p95_ms, algbw_p50_gbps,"
+        " busbw_p50_gbps, time_basis, reason",
         order="collective, group_kind, dtype, size_bytes, overlapped",
         pick="calls * time_p50_ms DESC NULLS LAST, collective, group_kind, dtype, size_bytes,"
         " overlapped",
@@ -242,10 +236,8 @@ SHAPES: Mapping[str, Shape] = {
         ),
     ),
     "step_stats": Shape(
-        columns=(
-            "step, step_ms, loss, busiest_stage, imbalance_ratio, warmup, outlier, reason, "
-            "stages_reason"
-        ),
+        columns="step, step_ms, loss, busiest_stage, imbalance_ratio, warmup, outlier, reason,"
+        " stages_reason",
         order="step",
         pick="outlier DESC NULLS LAST, step_ms DESC NULLS LAST, step",
         headline="step_ms",
@@ -254,12 +246,10 @@ SHAPES: Mapping[str, Shape] = {
         bar="step_ms",
     ),
     "run_history": Shape(
-        columns=(
-            "verdict, baseline_runs, step_p50_ms, step_p50_ms_baseline, step_p50_ms_change_ratio, "
-            "step_p50_ms_allowed_ratio, bubble_ratio, bubble_ratio_baseline, "
-            "bubble_ratio_change_ratio, busbw_gbps, busbw_gbps_baseline, busbw_gbps_change_ratio, "
-            "stragglers, stragglers_baseline, regressions, reason"
-        ),
+        columns="verdict, baseline_runs, step_p50_ms, step_p50_ms_baseline,"
+        " step_p50_ms_change_ratio, step_p50_ms_allowed_ratio, bubble_ratio, bubble_ratio_baseline,"
+        " bubble_ratio_change_ratio, busbw_gbps, busbw_gbps_baseline, busbw_gbps_change_ratio,"
+        " stragglers, stragglers_baseline, regressions, reason",
         order="run_id",
         headline="compared",
         source="""
@@ -275,20 +265,16 @@ SHAPES: Mapping[str, Shape] = {
         bar="micro_batch_ms",
     ),
     "stage_rebalance": Shape(
-        columns=(
-            "stage, micro_batch_ms, current_micro_batch_ms, first_layer, last_layer, layers, "
-            "gain_ratio, covered_ratio, bottleneck_layer, reason"
-        ),
+        columns="stage, micro_batch_ms, current_micro_batch_ms, first_layer, last_layer, layers,"
+        " gain_ratio, covered_ratio, bottleneck_layer, reason",
         order="stage",
         headline="micro_batch_ms",
         empty="The input has no layer times.",
         bar="micro_batch_ms",
     ),
     "layer_stages": Shape(
-        columns=(
-            "stage, layer, layer_kind, p50_ms, micro_batch_ms, stage_share_ratio, "
-            "layer_share_ratio, reason"
-        ),
+        columns="stage, layer, layer_kind, p50_ms, micro_batch_ms, stage_share_ratio,"
+        " layer_share_ratio, reason",
         order=f"stage, {IN_MODEL}",
         pick="stage_share_ratio DESC NULLS LAST, stage, layer",
         headline="p50_ms",
@@ -297,10 +283,8 @@ SHAPES: Mapping[str, Shape] = {
         bar="stage_share_ratio",
     ),
     "layer_stats": Shape(
-        columns=(
-            "layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step, "
-            "outlier_steps, trend, trend_ratio, reason"
-        ),
+        columns="layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step,"
+        " outlier_steps, trend, trend_ratio, reason",
         order=IN_MODEL,
         pick="mean_ms DESC NULLS LAST, layer",
         headline="mean_ms",
@@ -309,10 +293,8 @@ SHAPES: Mapping[str, Shape] = {
         bar="mean_ms",
     ),
     "workload_comm": Shape(
-        columns=(
-            "pass, collective, group_kind, group_size, calls, bytes, compute_ms, needed_gbps, "
-            "unprofiled_rows, reason"
-        ),
+        columns="pass, collective, group_kind, group_size, calls, bytes, compute_ms, needed_gbps,"
+        " unprofiled_rows, reason",
         order="array_position(['forward', 'input_grad', 'weight_grad'], pass), collective,"
         " group_kind",
         pick="bytes DESC, pass, collective, group_kind",
@@ -321,11 +303,9 @@ SHAPES: Mapping[str, Shape] = {
         bar="needed_gbps",
     ),
     "plan_vs_measured": Shape(
-        columns=(
-            "plan_run_id, kind, pass, collective, group_kind, layer_kind, planned_bytes, "
-            "measured_bytes, bytes_error_ratio, planned_compute_ms, measured_compute_ms, "
-            "compute_error_ratio, reason"
-        ),
+        columns="plan_run_id, kind, pass, collective, group_kind, layer_kind, planned_bytes,"
+        " measured_bytes, bytes_error_ratio, planned_compute_ms, measured_compute_ms,"
+        " compute_error_ratio, reason",
         order="kind, pass, collective, group_kind, layer_kind",
         headline="plan_run_id",
         rows=48,
@@ -340,10 +320,8 @@ SHAPES: Mapping[str, Shape] = {
         folded=True,
     ),
     "bandwidth_efficiency": Shape(
-        columns=(
-            "collective, group_kind, group_size, nodes, size_bytes, calls, achieved_gbps, "
-            "attainable_gbps, efficiency_ratio, reason"
-        ),
+        columns="collective, group_kind, group_size, nodes, size_bytes, calls, achieved_gbps,"
+        " attainable_gbps, efficiency_ratio, reason",
         order="collective",
         headline="efficiency_ratio",
         empty="The input has no communication of ranks.",
@@ -375,10 +353,8 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "sources": Shape(
         title="Files",
-        columns=(
-            "path, member, rank, host, device, bytes, lines, row_lines, context_lines, rejected, "
-            "rows, duplicate_of"
-        ),
+        columns="path, member, rank, host, device, bytes, lines, row_lines, context_lines,"
+        " rejected, rows, duplicate_of",
         order="path, member",
         rows=24,
         empty="The run has no files.",

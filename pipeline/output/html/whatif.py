@@ -35,27 +35,19 @@ _BY_RANK = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class BarPart:
-    """A part of the step: class of its colour, width in percent, text."""
-
-    style: str
-    width: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf:
     """Tell what a step would have taken.
 
     Attributes:
-        pieces: The step, divided into what remains and what each cause costs.
+        pieces: The step, divided into what remains and what each cause costs: class of the colour,
+            width in percent, text.
         cause: Why it is slower than with equal peers.
         ranks: Ranks by what fixing them would save; None where none is named.
         command: Repeats the question, for the first of them.
         few_peers: The loss of a rank is at least what is said.
     """
 
-    pieces: Sequence[BarPart]
+    pieces: Sequence[tuple[str, float, str]]
     cause: str | None
     ranks: Grid | None
     command: str
@@ -84,7 +76,7 @@ def _answer(row: Row, ranks: Sequence[Row]) -> WhatIf:
         ("slower", max(0.0, step - equal), f"for slower peers (S {slowdown(row['s_peer'])})")
     )
     pieces = [
-        BarPart(style, 100 * ms / step, f"{milliseconds(ms)} {text}")
+        (style, 100 * ms / step, f"{milliseconds(ms)} {text}")
         for style, ms, text in parts
         if ms > 0
     ]

@@ -116,10 +116,6 @@ def print_stragglers(document: Document, page: Page) -> None:
 
 def print_devices(document: Document, page: Page) -> None:
     """Print what the devices did in a step, the idlest first."""
-    found = document["devices"]
-    if not found["idlest"]:
-        return
-    page.heading("Devices", _first(found["idlest"], found["ranks"], "rank", "idlest"))
     columns = (
         Column("rank", right=True),
         Column("steps", lambda row: figures.count(row["steps"]), right=True, spare=3),
@@ -130,17 +126,15 @@ def print_devices(document: Document, page: Page) -> None:
         Column("idle", "idle_ratio", "bold"),
         Column("hidden communication", "hidden_comm_ratio", spare=1),
     )
-    page.table(columns, found["idlest"])
+    found = document["devices"]
+    _worst(page, "Devices", found["idlest"], found["ranks"], "rank", "idlest", columns)
 
 
 def print_collectives(document: Document, page: Page) -> None:
     """Print the communication that took longest."""
     found = document["collectives"]
-    if not found["longest"]:
-        return
-    timed = found["longest"][0]["time_ms"] is not None
+    timed = any(row["time_ms"] is not None for row in found["longest"][:1])
     order = "longest in total" if timed else "most frequent"
-    page.heading("Communication", _first(found["longest"], found["kinds"], "kind", order))
     columns = (
         Column("collective", collective),
         Column("group", _group),
@@ -154,15 +148,11 @@ def print_collectives(document: Document, page: Page) -> None:
         Column("busbw", "busbw_p50_gbps", style="bold"),
         Column("reason", style=DIM, spare=3),
     )
-    page.table(columns, found["longest"])
+    _worst(page, "Communication", found["longest"], found["kinds"], "kind", order, columns)
 
 
 def print_timers(document: Document, page: Page) -> None:
     """Print the timers of a log that take most of a step."""
-    found = document["timers"]
-    if not found["longest"]:
-        return
-    page.heading("Timers", _first(found["longest"], found["kinds"], "timer", "longest"))
     columns = (
         Column("timer", "name", least=12),
         Column("median", "max_ms"),
@@ -172,7 +162,8 @@ def print_timers(document: Document, page: Page) -> None:
         Column("spread", "spread_ms", spare=1),
         Column("slowest rank", "slowest_rank", right=True, spare=2),
     )
-    page.table(columns, found["longest"])
+    found = document["timers"]
+    _worst(page, "Timers", found["longest"], found["kinds"], "timer", "longest", columns)
 
 
 def print_absent(document: Document, page: Page) -> None:
@@ -227,10 +218,7 @@ def _group(row: Row) -> str:
 def print_layers(document: Document, page: Page) -> None:
     """Print the slowest layers, and those with a trend."""
     found = document["layers"]
-    if not found["slowest"]:
-        return
-    page.heading("Layers", _first(found["slowest"], found["layers"], "layer", "slowest"))
-    most = max(row["p50_ms"] or 0 for row in found["slowest"]) or 1
+    most = max((row["p50_ms"] or 0 for row in found["slowest"]), default=0) or 1
 
     def bar(row: Row) -> str:
         return page.bar((row["p50_ms"] or 0) / most, 16).rstrip(page.glyphs.rest)
@@ -246,7 +234,7 @@ def print_layers(document: Document, page: Page) -> None:
         Column("", bar),
         Column("trend", _trend, lambda row: WARN if row["trend"] == "rising" else "", spare=1),
     )
-    page.table(columns, found["slowest"])
+    _worst(page, "Layers", found["slowest"], found["layers"], "layer", "slowest", columns)
     for row in found["drifting"]:
         page.prose(f"layer {row['layer']} is {_trend(row)} over the run", style=WARN)
     more = found["drifting_layers"] - len(found["drifting"])
@@ -294,12 +282,6 @@ def print_split(document: Document, page: Page) -> None:
 
 def print_plan(document: Document, page: Page) -> None:
     """Print the communication of a workload plan."""
-    found = document["plan"]
-    if not found["largest"]:
-        return
-    page.heading(
-        "Planned communication", _first(found["largest"], found["kinds"], "kind", "largest")
-    )
     columns = (
         Column("pass"),
         Column("collective", least=10),
@@ -310,10 +292,21 @@ def print_plan(document: Document, page: Page) -> None:
         Column("to hide it", "needed_gbps", style="bold"),
         Column("reason", style=DIM, spare=2),
     )
-    page.table(columns, found["largest"])
+    found, title = document["plan"], "Planned communication"
+    _worst(page, title, found["largest"], found["kinds"], "kind", "largest", columns)
 
 
-def _first(shown: Sequence[Row], kinds: int, what: str, order: str) -> str:
-    if len(shown) < kinds:
-        return f"the {len(shown)} {order} of {counted(kinds, what)}"
-    return counted(kinds, what)
+def _worst(
+    page: Page,
+    title: str,
+    rows: Sequence[Row],
+    kinds: int,
+    what: str,
+    order: str,
+    columns: Sequence[Column],
+) -> None:
+    """Print the worst rows of so many kinds, if there are any."""
+    if rows:
+        known = counted(kinds, what)
+        page.heading(title, f"the {len(rows)} {order} of {known}" if len(rows) < kinds else known)
+        page.table(columns, rows)
