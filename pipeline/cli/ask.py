@@ -28,7 +28,6 @@ from tracelake.cli.steps import check_outputs, open_console, open_lake, print_ta
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-    from pyarrow import RecordBatchReader
 
     from tracelake.lake.store import Lake
     from tracelake.warehouse.examples import Example
@@ -131,17 +130,14 @@ def answer(
         given["run"] = read(opened, "the run", lambda con: resolve_run(con, run))
     values = _bind(opened, saved, given) if run is None else saved.bind(given)
     shown = output is None and form == "table"
-    if shown and not _has_rows(run_query(opened, saved.sql, values)):
-        typer.echo(f"No rows. {saved.question} {saved.reading}")
-        return
+    if shown:
+        answers = run_query(opened, saved.sql, values)
+        if not sum(batch.num_rows for rows in answers for batch in rows):
+            typer.echo(f"No rows. {saved.question} {saved.reading}")
+            return
     print_table(run_query(opened, saved.sql, values), form, output)
     if shown:
         typer.echo(f"\n{saved.question} {saved.reading}")
-
-
-def _has_rows(answers: Iterable[RecordBatchReader]) -> bool:
-    """Return whether a statement has a row; every answer is read to its end."""
-    return bool(sum(batch.num_rows for answer in answers for batch in answer))
 
 
 @command(epilog="Example: tracelake examples")

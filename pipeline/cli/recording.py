@@ -89,11 +89,9 @@ def _told(error: BaseException | None) -> str | None:
 def _options(given: Mapping[str, object]) -> dict[str, str]:
     """Return options that were given, as text."""
     return {
-        name: "..." if name in _UNKEPT else _text(value)
+        name: "..."
+        if name in _UNKEPT
+        else " ".join(map(str, value if isinstance(value, list) else [value]))
         for name, value in given.items()
         if name != "lake" and value not in (None, False, "", [])
     }
-
-
-def _text(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -47,10 +47,6 @@ def _replicas(ranks: int, model_parallel: int) -> int:
     return ranks // model_parallel
 
 
-def _plain(default: object) -> str:
-    return ", ".join(default) if isinstance(default, tuple) else str(default)
-
-
 def _parameters() -> list[inspect.Parameter]:
     """Return the command's own parameters, and one option per field of `Spec`."""
     own = {
@@ -71,8 +67,8 @@ def _parameters() -> list[inspect.Parameter]:
     for field in fields(Spec):
         kind = list[str] if field.name == "formats" else hints[field.name]
         shown = field.metadata["help"]
-        if field.default is not None:
-            shown += f" Default: {_plain(field.default)}."
+        if (default := field.default) is not None:
+            shown += f" Default: {', '.join(default) if isinstance(default, tuple) else default}."
         own[field.name] = (Annotated[kind | None, typer.Option(help=shown)], None)
     return [
         inspect.Parameter(

@@ -58,7 +58,8 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
     """
     snapshot = lake.snapshot()
     known = {**(dropped_runs(lake) if forget else {}), **snapshot.runs}
-    found = _named(lake)
+    built = lake.warehouse.is_file()
+    found = {run.run_id: run for run in ask(lake, _DATES, named_runs)} if built else {}
     runs = {run_id: found.get(run_id, NamedRun(run_id, run_id, run_id, None)) for run_id in known}
     try:
         chosen = sorted({meant_run(name, runs.values()) for name in names})
@@ -146,10 +147,3 @@ def _candidate(
     return DropCandidate(
         entry, status, date, sum(snapshot.sharers(part) == 1 for part in there), size
     )
-
-
-def _named(lake: Lake) -> dict[str, NamedRun]:
-    """Return names and dates of the runs that the warehouse has; none without a warehouse."""
-    if not lake.warehouse.is_file():
-        return {}
-    return {run.run_id: run for run in ask(lake, _DATES, named_runs)}

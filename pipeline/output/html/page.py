@@ -81,6 +81,7 @@ _PAGE.globals |= {
 def render_html(content: Content) -> str:
     """Return the page; the same content gives the same bytes."""
     drawn = any(content.series.values())
+    chart_library, *hashes = library() if drawn else [""]
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     context = {"with_sql": _sources()}
     return _PAGE.get_template("page.html").render(
@@ -91,7 +92,7 @@ def render_html(content: Content) -> str:
         bodies=_bodies(content, context),
         packed=content.in_full[PLAIN_RUNS:],
         chart_data=packed(json.dumps(_drawable(content), allow_nan=False)) if drawn else "",
-        chart_library=library().packed if drawn else "",
+        chart_library=chart_library,
         glossary=_glossary(),
         reasons=reasons(),
         light=properties(dark=False),
@@ -99,7 +100,7 @@ def render_html(content: Content) -> str:
         parts=list(PART_COLORS.values()),
         style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
         script=script,
-        script_hashes=[digest(script), *([library().digest] if drawn else [])],
+        script_hashes=[digest(script), *hashes],
     )
 
 

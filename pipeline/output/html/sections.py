@@ -76,20 +76,6 @@ def source_of(relation: str) -> Source:
     )
 
 
-def count_rows(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return rows of base tables by run, for the runs of the page."""
-    found: dict[str, dict[str, int]] = {}
-    for name in names:
-        rows = page_rows(
-            con,
-            f'SELECT run_id, count(*) AS n FROM "{name}" SEMI JOIN {PAGE_RUNS} USING (run_id)'
-            " GROUP BY run_id",
-        )
-        for row in rows:
-            found.setdefault(row["run_id"], {})[name] = row["n"]
-    return found
-
-
 def told(source: Source, counts: Mapping[str, int]) -> str:
     """Return the rows of a run behind a relation, as text."""
     read = [f"{counted(counts[name], 'row')} of {name}" for name in source.tables if name in counts]
@@ -159,8 +145,11 @@ def read_sections(
     found: dict[str, list[Section]] = {run_id: [] for run_id in run_ids}
     limit = max(_ROWS_AT_LEAST, _ROWS_OF_PAGE // max(1, len(run_ids)))
     sources = {name: source_of(name) for name, *_ in shapes()}
-    behind = sorted({table for source in sources.values() for table in source.tables})
-    counts = count_rows(con, behind)
+    counts: dict[str, dict[str, int]] = {run_id: {} for run_id in run_ids}
+    for table in sorted({table for source in sources.values() for table in source.tables}):
+        counted_runs = f'FROM "{table}" SEMI JOIN {PAGE_RUNS} USING (run_id) GROUP BY run_id'
+        for row in page_rows(con, f"SELECT run_id, count(*) AS n {counted_runs}"):
+            counts[row["run_id"]][table] = row["n"]
     for name, title, doc, shape in shapes():
         columns = _columns(name, shape)
         rows = _read(con, name, shape, min(limit, shape.rows))
@@ -170,7 +159,7 @@ def read_sections(
                 title,
                 doc,
                 query=f"FROM {name} WHERE run_id = {literal(run_id)}",
-                rows=told(sources[name], counts.get(run_id, {})),
+                rows=told(sources[name], counts[run_id]),
                 note=shape.note,
                 folded=shape.folded,
             )

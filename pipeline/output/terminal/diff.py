@@ -203,10 +203,13 @@ def _ranks(document: Document, page: Page) -> None:
         said = figures.label(name)
         return Column(said, lambda row: figures.factor(row[name]), right=True, spare=1)
 
+    def style(row: Row) -> str:
+        return {"straggler": BAD, "suspect": WARN}.get(row["verdict_after"] or "", GOOD)
+
     columns = (
         Column("rank", right=True),
         Column("before", lambda row: _said(row["verdict_before"])),
-        Column("after", lambda row: _said(row["verdict_after"]), _slow),
+        Column("after", lambda row: _said(row["verdict_after"]), style),
         slowdown("before"),
         slowdown("after"),
         Column("lost before", "time_lost_before_ms", spare=2),
@@ -286,7 +289,3 @@ def _shown(found: Sequence[object], what: str) -> str:
 
 def _said(verdict: str | None) -> str:
     return plain(verdict).replace("_", " ")
-
-
-def _slow(row: Row) -> str:
-    return {"straggler": BAD, "suspect": WARN}.get(row["verdict_after"] or "", GOOD)

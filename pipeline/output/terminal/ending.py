@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import duckdb
 
 from tracelake.base.figures import cost, count, seen_in
@@ -83,7 +81,8 @@ def print_ending(incidents: list[Row], alone: list[Row], counts: Row, page: Page
         (alone, _finding, "finding", alone[0]["findings"] if alone else 0, "attention"),
     ]
     # Incidents first, unless only findings are critical.
-    for rows, said_of, what, known, question in sorted(kinds, key=lambda kind: _gravest(kind[0])):
+    kinds.sort(key=lambda kind: min((row["level"] for row in kind[0]), default=4))
+    for rows, said_of, what, known, question in kinds:
         for row in rows:
             page.line(
                 Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
@@ -105,11 +104,6 @@ def print_ending(incidents: list[Row], alone: list[Row], counts: Row, page: Page
         said.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
     page.line("; ".join(said))
     page.end()
-
-
-def _gravest(rows: Iterable[Row]) -> int:
-    """Return the least level of rows; after those of all where there are none."""
-    return min((row["level"] for row in rows), default=4)
 
 
 def _incident(row: Row) -> str:

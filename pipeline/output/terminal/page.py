@@ -95,13 +95,6 @@ def plain(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def laid_out(cell: Cell, width: int, *, right: bool) -> str:
-    """Return a cell's text, padded and aligned."""
-    text = cut_middle(cell.text, width)
-    space = " " * (width - cell_len(text))
-    return space + text if right else text + space
-
-
 def _line(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
@@ -207,7 +200,9 @@ class Page:
         for row in [head, *cells]:
             pieces: list[Cell] = [Cell(" " * indent)]
             for place, width in widths.items():
-                text = laid_out(row[place], width, right=wanted[place].aligned_right)
+                text = cut_middle(row[place].text, width)
+                space = " " * (width - cell_len(text))
+                text = space + text if wanted[place].aligned_right else text + space
                 pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
             self.line(*pieces)
         if dropped := [c.name for place, c in enumerate(wanted) if place not in widths]:

@@ -14,14 +14,7 @@ from tracelake.lake.part_files import PartFiles
 from tracelake.lake.store import Lake
 from tracelake.models.state import recorded
 from tracelake.schema.tables import PARTITION_KEY, tables
-from tracelake.warehouse.check.findings import (
-    BUILD,
-    COLLECT,
-    Finding,
-    drop,
-    error,
-    some,
-)
+from tracelake.warehouse.check.findings import BUILD, COLLECT, Finding, drop, error, some
 
 
 def check_parts(
@@ -53,7 +46,9 @@ def check_parts(
             runs = [run for run, lost in losses.runs.items() if not set(parts).isdisjoint(lost)]
             of_runs = f" (of {some(runs)})" if runs else ""
             message = f"part files are {damage}: {some(parts)}{of_runs}"
-            yield error(check, message, len(parts), _give_again(runs))
+            without = f"; without it: {drop(runs)}" if runs else ""
+            repair = f"give their input to tracelake run again{without}"
+            yield error(check, message, len(parts), repair)
     for check, parts, what in (
         ("parts_schema", other, "part files have another schema"),
         ("parts_listed", unlisted, "part files have other runs than their manifest says"),
@@ -88,11 +83,6 @@ def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> 
     if extra:
         message = f"part files that no manifest names: {some(extra)}"
         yield Finding("parts_named", "warning", message, len(extra), COLLECT)
-
-
-def _give_again(runs: Collection[str]) -> str:
-    again = "give their input to tracelake run again"
-    return f"{again}; without it: {drop(runs)}" if runs else again
 
 
 def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:

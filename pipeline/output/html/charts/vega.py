@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import json
 from importlib.metadata import version
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import vl_convert
 
@@ -124,18 +124,15 @@ def rows_of(series: Series) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*series.values(), strict=True)]
 
 
-class Library(NamedTuple):
-    """The script that draws specs, as `vegaEmbed`: compressed for the page, and its hash."""
-
-    packed: str
-    digest: str
-
-
 @functools.cache
-def library() -> Library:
-    """Return the script of the installed vl-convert; cached on disk, bundling it takes 2 s."""
+def library() -> tuple[str, str]:
+    """Return the script that draws specs, as `vegaEmbed`: compressed for the page, and its hash.
+
+    It is that of the installed vl-convert, cached on disk: bundling it takes 2 s.
+    """
     kept = cache_of("vega", version("vl-convert-python"), _RENDERED, _SNIPPET)
-    return Library(*json.loads(kept.made("library.json", _bundled)))
+    script, hashed = json.loads(kept.made("library.json", _bundled))
+    return script, hashed
 
 
 def _bundled() -> bytes:
