@@ -32,28 +32,6 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A share drawn in a cell.
-
-    Attributes:
-        width: Length, in percent of the cell.
-        mark: Position of a line to compare with, in percent.
-    """
-
-    width: float
-    mark: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a stacked bar: its place in the legend, its length in percent, its tooltip."""
-
-    number: int
-    width: float
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
 class Cell:
     """A printed value.
 
@@ -62,6 +40,8 @@ class Cell:
         sort: Number to sort by if the text is not a number.
         look: Class of the cell.
         link: Anchor on the page.
+        bar: A share drawn below the text, in percent of the cell, and a line to compare with.
+        parts: Pieces of a stacked bar: place in the legend, length in percent, tooltip.
         spark: Points of a sparkline: `x,y x,y ...` in a box of `SPARK`.
     """
 
@@ -70,8 +50,8 @@ class Cell:
     sort: int | None = None
     look: str = ""
     link: str | None = None
-    bar: Bar | None = None
-    parts: Sequence[Part] = ()
+    bar: tuple[float, float | None] | None = None
+    parts: Sequence[tuple[int, float, str]] = ()
     spark: str = ""
 
 
@@ -211,7 +191,10 @@ def _head(head: Head) -> str:
 
 def _cell(cell: Cell) -> str:
     if cell.bar:
-        opened, bar = f'<td class="{_safe(cell.look)} barred"', _bar(cell.bar)
+        width, at = cell.bar
+        mark = "" if at is None else f'<b style="left:{at}%"></b>'
+        bar = f'<span class="bar" aria-hidden="true"><i style="width:{width}%"></i>{mark}</span>'
+        opened = f'<td class="{_safe(cell.look)} barred"'
     else:
         opened, bar = f'<td class="{_safe(cell.look)}"' if cell.look else "<td", ""
     if cell.title:
@@ -224,9 +207,8 @@ def _cell(cell: Cell) -> str:
 def _inside(cell: Cell) -> str:
     if cell.parts:
         pieces = "".join(
-            f'<i class="p{part.number}" style="width:{part.width}%"'
-            f' title="{_safe(part.title)}"></i>'
-            for part in cell.parts
+            f'<i class="p{number}" style="width:{width}%" title="{_safe(title)}"></i>'
+            for number, width, title in cell.parts
         )
         return f'<span class="stack" aria-hidden="true">{pieces}</span>'
     if cell.spark:
@@ -237,11 +219,6 @@ def _inside(cell: Cell) -> str:
         )
     text = _safe(cell.text)
     return f'<a href="#{_safe(cell.link)}">{text}</a>' if cell.link else text
-
-
-def _bar(bar: Bar) -> str:
-    mark = "" if bar.mark is None else f'<b style="left:{bar.mark}%"></b>'
-    return f'<span class="bar" aria-hidden="true"><i style="width:{bar.width}%"></i>{mark}</span>'
 
 
 @lru_cache(1 << 16)  # figures and names of a page repeat

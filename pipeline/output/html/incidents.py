@@ -114,16 +114,6 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
-    """One configuration of the fleet: its step time over dates."""
-
-    config: str
-    title: str
-    runs: int
-    drawn: Markup
-
-
-@dataclass(frozen=True, slots=True)
 class Fleet:
     """The first screen: incidents, opportunities, and the step times of configurations.
 
@@ -132,6 +122,7 @@ class Fleet:
         open: How many of all are open.
         tested: Those of them that bandwidth tests show, by kind: no finding tells them.
         opportunities: Rows of `opportunities` with the run's name.
+        plots: Step time over dates by configuration: with title and number of runs.
         names: Run id to its row of `run_list` with id, label, hash and the run that it repeats.
     """
 
@@ -140,7 +131,7 @@ class Fleet:
     open: int
     tested: Mapping[str, int]
     opportunities: Sequence[Row]
-    plots: Sequence[Plot]
+    plots: Sequence[tuple[str, str, int, Markup]]
     unplotted: int
     names: Mapping[str, Row]
 
@@ -197,7 +188,7 @@ def read_fleet_view(
             )
         )
     plots = [
-        Plot(
+        (
             config,
             history[config][-1]["size"] or history[config][-1]["label"],
             lengths[config],

@@ -15,11 +15,9 @@ from tracelake.models.catalog import catalog
 from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import (
     NOTHING,
-    Bar,
     Cell,
     Grid,
     Head,
-    Part,
     Row,
     head,
     printer,
@@ -266,7 +264,7 @@ def _drawn(shape: Shape, column: Column, rows: Sequence[Row], largest: float) ->
         plain
         if value is None
         else replace(
-            plain, bar=Bar(_percent(value, whole), None if mark is None else _percent(mark, 1.0))
+            plain, bar=(_percent(value, whole), None if mark is None else _percent(mark, 1.0))
         )
         for value, mark, plain in zip(values, marks, cells, strict=True)
     ]
@@ -280,7 +278,7 @@ def _stack(shape: Shape, row: Row) -> Cell:
     for number, name in enumerate(shape.parts):
         if row[name]:
             width = _percent(row[name], whole)
-            parts.append(Part(number, width, f"{label(name)} {percent(row[name] / whole)}"))
+            parts.append((number, width, f"{label(name)} {percent(row[name] / whole)}"))
     return Cell("", parts=parts)
 
 

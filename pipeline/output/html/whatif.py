@@ -9,7 +9,7 @@ import duckdb
 
 from tracelake.base.figures import milliseconds, slowdown
 from tracelake.models.describe import relation_columns
-from tracelake.output.html.cells import Bar, Grid, Head, Row, cell
+from tracelake.output.html.cells import Grid, Head, Row, cell
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 _RANKS = 8
@@ -103,6 +103,6 @@ def _table(ranks: Sequence[Row]) -> Grid:
     for row in ranks:
         names = ("rank", "stage", "lost_ms", "fixed_ratio")
         rank, stage, saved, share = (cell(columns[name], row[name]) for name in names)
-        bar = Bar(round(100 * row["lost_ms"] / most, 1))
+        bar = round(100 * row["lost_ms"] / most, 1), None
         rows.append([rank, stage, replace(saved, bar=bar), share])
     return Grid(heads, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -109,16 +108,12 @@ def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
         page.prose("no runs", first="")
     runs = [row for row in rows if not row["stepless"]]
     stepless = [row for row in rows if row["stepless"]]
-    _table(runs, page)
+    page.table(_COLUMNS, runs, indent=0)
     if stepless:
         if runs:
             page.heading("Without steps", "plans of work, tests of links, and logs without steps")
-        _table(stepless, page)
+        page.table(_COLUMNS, stepless, indent=0)
     page.end()
-
-
-def _table(rows: Sequence[Mapping[str, object]], page: Page) -> None:
-    page.table(_COLUMNS, rows, indent=0)
 
 
 def _figure(name: str) -> Column:
