@@ -14,15 +14,7 @@ from tracelake.cli import ask, jobs, keep, look, synth
 from tracelake.cli.app import app
 from tracelake.cli.steps import open_console
 
-__all__ = [
-    "app",
-    "ask",
-    "jobs",
-    "keep",
-    "look",
-    "main",
-    "synth",
-]
+__all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth"]
 
 
 def main() -> None:

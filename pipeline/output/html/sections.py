@@ -13,15 +13,7 @@ from tracelake.base.text import counted
 from tracelake.models.base import literal
 from tracelake.models.catalog import catalog
 from tracelake.models.describe import relation_columns
-from tracelake.output.html.cells import (
-    NOTHING,
-    Cell,
-    Grid,
-    Head,
-    Row,
-    head,
-    printer,
-)
+from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, head, printer
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 from tracelake.output.html.shapes import SHAPES, Shape
 from tracelake.schema.tables import Column, reasons, tables
