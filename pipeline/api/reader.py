@@ -17,10 +17,9 @@ from tracelake.output.chrome_trace.trace import write_timeline
 from tracelake.output.terminal.runs import runs_sql
 from tracelake.warehouse.examples import example
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import Parameters, read_statements
-from tracelake.warehouse.warehouse import edition, open_warehouse, replaced
+from tracelake.warehouse.warehouse import edition, open_warehouse, replaced, run_rows
 
 _FINDINGS = """
 FROM findings

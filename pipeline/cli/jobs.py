@@ -9,7 +9,7 @@ import typer
 
 from tracelake.base.errors import CheckFailedError
 from tracelake.base.text import counted, printable
-from tracelake.cli.app import command
+from tracelake.cli.app import command, recorded
 from tracelake.cli.options import (
     DryRun,
     EngineOptions,
@@ -26,7 +26,6 @@ from tracelake.cli.options import (
     format_of_rows,
     grouped,
 )
-from tracelake.cli.recording import recorded
 from tracelake.cli.steps import (
     PAGE,
     bring_in,

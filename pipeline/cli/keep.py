@@ -11,10 +11,9 @@ from tracelake.base.errors import UsageError
 from tracelake.base.figures import amount
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted
-from tracelake.cli.app import command
+from tracelake.cli.app import command, recorded
 from tracelake.cli.complete import complete_run
 from tracelake.cli.options import DryRun, Format, LakeName, MemoryOptions, Quiet, grouped
-from tracelake.cli.recording import recorded
 from tracelake.cli.steps import bring_up, open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import lost_data
 

@@ -11,7 +11,7 @@ import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.base.text import json_text
-from tracelake.cli.app import command
+from tracelake.cli.app import command, recorded
 from tracelake.cli.complete import complete_format, complete_run
 from tracelake.cli.options import (
     FailOn,
@@ -26,7 +26,6 @@ from tracelake.cli.options import (
     format_of_rows,
     grouped,
 )
-from tracelake.cli.recording import recorded
 from tracelake.cli.steps import (
     PAGE,
     check_outputs,

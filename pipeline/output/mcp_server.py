@@ -26,11 +26,10 @@ from tracelake.output.terminal.facts import Document, read_run
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.examples import example, examples_table
 from tracelake.warehouse.names import resolve_run, run_before
-from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import Parameters, read_statements
 from tracelake.warehouse.values import named_rows
-from tracelake.warehouse.warehouse import ask
+from tracelake.warehouse.warehouse import ask, run_rows
 from tracelake.warehouse.whatif import answer, read_fix, read_scale
 
 _P = ParamSpec("_P")

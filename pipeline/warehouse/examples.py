@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -45,30 +45,25 @@ class Parameter:
         Raises:
             UsageError: The text is not of that type.
         """
+        read, form = _TYPES[self.type]
         try:
-            match self.type:
-                case "BIGINT" | "UBIGINT":
-                    number = int(text)
-                    if number < 0 and self.type == "UBIGINT":
-                        raise ValueError
-                    return number
-                case "DOUBLE":
-                    return float(text)
-                case "TIMESTAMP":
-                    return datetime.fromisoformat(text)
+            return read(text)
         except ValueError:
-            raise UsageError(
-                f"--param {self.name}={text}: not a {self.type}", hint=_FORMS[self.type]
-            ) from None
-        return text
+            raise UsageError(f"--param {self.name}={text}: not a {self.type}", hint=form) from None
 
 
-_FORMS = {
-    "VARCHAR": "any text",
-    "BIGINT": "give a whole number, such as 20",
-    "UBIGINT": "give a whole number from 0 on, such as 20",
-    "DOUBLE": "give a number, such as 0.1",
-    "TIMESTAMP": "give a date, such as 2025-01-31 or 2025-01-31T18:00",
+def _whole(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError(text)
+    return number
+
+
+_TYPES: Mapping[str, tuple[Callable[[str], Value], str]] = {
+    "VARCHAR": (str, "any text"),
+    "BIGINT": (int, "give a whole number, such as 20"),
+    "UBIGINT": (_whole, "give a whole number from 0 on, such as 20"),
+    "DOUBLE": (float, "give a number, such as 0.1"),
+    "TIMESTAMP": (datetime.fromisoformat, "give a date, such as 2025-01-31 or 2025-01-31T18:00"),
 }
 
 
@@ -173,12 +168,12 @@ def read_example(path: Path) -> Example:
 
 def _parameter(path: Path, line: int, words: str) -> Parameter:
     parts = _PARAM.fullmatch(words)
-    if not parts or parts["type"] not in _FORMS:
+    if not parts or parts["type"] not in _TYPES:
         raise ContractError(
             f"not a parameter: {words!r}",
             path=path,
             line=line,
-            hint=f"name TYPE = default | doc, with a type of {', '.join(_FORMS)}",
+            hint=f"name TYPE = default | doc, with a type of {', '.join(_TYPES)}",
         )
     plain = Parameter(parts["name"], parts["type"], None, parts["doc"])
     if parts["default"] == "NULL":

@@ -53,7 +53,8 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
         raise UsageError(
             f"unknown format {fmt!r}", hint=f"use one of {', '.join(FORMATS)}"
         ) from None
-    for number, reader in enumerate(_readers(result)):
+    one = result.to_reader() if isinstance(result, pa.Table) else result
+    for number, reader in enumerate([one] if isinstance(one, pa.RecordBatchReader) else one):
         if number and fmt in _ONE_RESULT:
             raise UsageError(
                 f"{_ONE_RESULT[fmt]} can have one result only", hint="run the queries one by one"
@@ -62,15 +63,6 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
             out.write("\n")
         write(reader, out)
     out.flush()
-
-
-def _readers(result: Result) -> Iterator[pa.RecordBatchReader]:
-    if isinstance(result, pa.Table):
-        yield result.to_reader()
-    elif isinstance(result, pa.RecordBatchReader):
-        yield result
-    else:
-        yield from result
 
 
 # --- for people -----------------------------------------------------------------------

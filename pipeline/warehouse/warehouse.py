@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -19,12 +19,28 @@ import duckdb
 from tracelake.base.errors import LakeError, UsageError
 from tracelake.lake.run_records import records_file, records_table
 from tracelake.lake.store import Lake
-from tracelake.models.base import engine_errors, is_corrupt, literal, nothing, point_views, quoted
+from tracelake.models.base import (
+    copy_of,
+    engine_errors,
+    is_corrupt,
+    literal,
+    nothing,
+    point_views,
+    quoted,
+)
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
-from tracelake.models.state import CATALOG, attach, in_use, is_current, read_models
+from tracelake.models.describe import relation_columns
+from tracelake.models.state import (
+    CATALOG,
+    attach,
+    in_use,
+    is_current,
+    read_models,
+    select_parts_of_runs,
+)
 from tracelake.models.sums import missing_relations
-from tracelake.schema.tables import tables
+from tracelake.schema.tables import PARTITION_KEY, tables
 
 # What removes the spill folder of each connection.
 _RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], object]] = (
@@ -247,3 +263,50 @@ def built_anew(lake: Lake) -> LakeError:
     return LakeError(
         "the lake was built again while it was read", path=lake.name, hint="open it again"
     )
+
+
+def run_rows(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, run_id: str | None) -> str:
+    """Return SELECT of a table or model, whole or of one run, for a connection of `open_warehouse`.
+
+    Raises:
+        UsageError: There is no such relation, or it has no rows per run.
+    """
+    columns = relation_columns(name)
+    if run_id is None:
+        return f"FROM {quoted(name)}"
+    if PARTITION_KEY not in {column.name for column in columns}:
+        raise UsageError(f"{name} has no rows per run", hint="leave out run")
+    rows = quoted(name)
+    if name in catalog().in_parts or (name in tables() and not _is_copied(con, name)):
+        rows = f"({_selects(con, lake, {name}, {run_id})[name]})"
+    return f"FROM {rows} WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
+
+
+def views_of_runs(con: duckdb.DuckDBPyConnection, lake: Lake, run_ids: Collection[str]) -> str:
+    """Return statements that hide the views of all part files behind views of those of some runs.
+
+    On a connection that has executed them, tables and models with a row per operation, call or
+    step lack the rows of other runs.
+    """
+    names = {*tables(), *catalog().in_parts} - {*catalog().copied, "skipped"}
+    selects = _selects(con, lake, names, run_ids)
+    return ";".join(
+        f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {select}"
+        for name, select in selects.items()
+    )
+
+
+def _selects(
+    con: duckdb.DuckDBPyConnection, lake: Lake, names: Collection[str], run_ids: Collection[str]
+) -> dict[str, str]:
+    """Return SELECTs of relations whose rows are in part files, from those that hold the runs."""
+    relations = [tables().get(name) or catalog().table(name) for name in names]
+    return select_parts_of_runs(con, relations, list(run_ids), lake.part_files.base)
+
+
+def _is_copied(con: duckdb.DuckDBPyConnection, name: str) -> bool:
+    """Return whether the warehouse has the rows of a base table."""
+    found = con.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE table_name = $1", [copy_of(name)]
+    ).fetchall()
+    return bool(found[0][0])

@@ -12,8 +12,7 @@ from tracelake.base.errors import LakeError
 from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
 from tracelake.models.build import build
-from tracelake.warehouse.check.lake import check_lake
-from tracelake.warehouse.check.parts import check_parts
+from tracelake.warehouse.check.lake import check_lake, check_parts
 from tracelake.warehouse.running import run_query
 from tracelake.warehouse.warehouse import ask, open_warehouse
 

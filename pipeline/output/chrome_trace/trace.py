@@ -34,9 +34,8 @@ from tracelake.output.chrome_trace import queries
 from tracelake.output.chrome_trace.selection import Selection, select
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.values import Row, read_rows
-from tracelake.warehouse.warehouse import ATTEMPTS, ask
+from tracelake.warehouse.warehouse import ATTEMPTS, ask, run_rows
 
 # Kind of slice -> name of its thread, in order of display.
 TRACKS = {

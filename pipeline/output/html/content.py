@@ -22,8 +22,7 @@ from tracelake.output.html.reading import page_about, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_sections
 from tracelake.output.html.whatif import WhatIf, read_whatif
-from tracelake.warehouse.run_rows import views_of_runs
-from tracelake.warehouse.warehouse import ask, open_beside
+from tracelake.warehouse.warehouse import ask, open_beside, views_of_runs
 
 # Limits so that a report opens at once: runs in the table, and runs in full.
 LISTED_RUNS = 1000

@@ -70,21 +70,12 @@ class Shape:
     folded: bool = False
 
 
-def mean_of_steps(names: tuple[str, ...]) -> str:
-    """Return columns of a SELECT from a relation `b` with `STEADY`: means, and a reason."""
-    counts = "FILTER (NOT coalesce(s.warmup, false))"
-    means = ", ".join(f"avg(b.{name}) {counts} AS {name}" for name in names)
-    return f"""
-        {means},
-        CASE count(*) {counts} WHEN 0 THEN 'warmup_only' ELSE min(b.reason) {counts} END AS reason
-    """
-
-
 _WINDOW = (
     "bubble_ratio, theory_bubble_ratio, bubble_with_wait_ratio, bubble_over_ideal_ratio,"
     f" window_ms, {', '.join(WINDOW_PARTS)},"
     " p2p_recv_wait_ms, p2p_recv_transfer_ms, in_op_wait_ms, in_op_overlap_ms"
 )
+_COUNTED = "FILTER (NOT coalesce(s.warmup, false))"
 _PHASE = ("bubble_ratio", "idle_ms", "busy_ms", "phase_ms")
 _STAGE = (
     "bubble_ratio, bubble_min_ratio, bubble_max_ratio, theory_bubble_ratio,"
@@ -170,7 +161,12 @@ SHAPES: Mapping[str, Shape] = {
         bar="bubble_ratio",
         note="Means over the stage's ranks and the run's steps, without warm-up.",
         source=f"""
-            SELECT b.run_id, b.stage, b.phase, {mean_of_steps(_PHASE)}
+            SELECT
+                b.run_id, b.stage, b.phase,
+                {", ".join(f"avg(b.{name}) {_COUNTED} AS {name}" for name in _PHASE)},
+                CASE count(*) {_COUNTED} WHEN 0 THEN 'warmup_only'
+                    ELSE min(b.reason) {_COUNTED}
+                END AS reason
             FROM phase_bubbles AS b
             {STEADY}
             GROUP BY ALL
