@@ -30,7 +30,7 @@ from tracelake.models.compute import connect
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts
 from tracelake.models.state import attach, recorded
-from tracelake.warehouse.check.rows import Check, checks
+from tracelake.warehouse.check import Check, checks
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -96,7 +96,7 @@ def few_models(*names: str) -> Iterator[None]:
     whole, (few, known) = catalog(), _few_models(names or _OF_EACH_KIND)
     try:
         _know(few)
-        with patch("tracelake.warehouse.check.rows.checks", lambda: known):
+        with patch("tracelake.warehouse.check.checks", lambda: known):
             yield
     finally:
         _know(whole)

@@ -208,8 +208,7 @@ def check(
     output: Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
-    from tracelake.warehouse.check.findings import findings_table
-    from tracelake.warehouse.check.lake import check_lake
+    from tracelake.warehouse.check import check_lake, findings_table
 
     form = format_of_rows(output_format, output)
     findings = check_lake(open_lake(lake, output), quick=quick)

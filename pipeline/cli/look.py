@@ -220,11 +220,8 @@ def report(
             hint="name a file: -o week.html, -o week.md or -o week.eml",
         )
     links = rates.read_links()
-    gates, opened, console = (
-        parse_gates(fail_on),
-        open_lake(lake, output),
-        open_console(quiet=quiet),
-    )
+    gates = parse_gates(fail_on)
+    opened, console = open_lake(lake, output), open_console(quiet=quiet)
     page = output or local_root(lake) / PAGE
     written = write_page(
         console,

@@ -86,6 +86,8 @@ class Job:
     def __init__(self, lake: str, request: Request, console: Console) -> None:
         self.account = Account(full_name(lake), request.inputs, request.started)
         self._request = request
+        self._page = request.page.path.absolute()
+        self._day = request.started.date().isoformat()
         self._console = console
         self._until_end = ExitStack()
         self.account.report_url = request.report_url
@@ -278,14 +280,6 @@ class Job:
             series.prune(self._request.keep)
         except OSError as error:
             self._console.warn(f"cannot remove files for --keep: {error}")
-
-    @property
-    def _page(self) -> Path:
-        return self._request.page.path.absolute()
-
-    @property
-    def _day(self) -> str:
-        return self._request.started.date().isoformat()
 
 
 def _cut_runs(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:

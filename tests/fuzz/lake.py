@@ -35,7 +35,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.build import build, losses_before
 from tracelake.models.catalog import Catalog, load
 from tracelake.models.compute import connect
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.retention import choose_runs, drop
 from tracelake.warehouse.running import run_query
 
@@ -280,14 +280,13 @@ class Cases:
         """Let all of tracelake use the small models."""
         with ExitStack() as held:
             for module in (
-                "warehouse.check.lake",
-                "warehouse.check.rows",
+                "warehouse.check",
                 "models.build",
                 "warehouse.statements",
             ):
                 if hasattr(sys.modules[f"tracelake.{module}"], "catalog"):
                     held.enter_context(patch(f"tracelake.{module}.catalog", lambda: self._models))
-            held.enter_context(patch("tracelake.warehouse.check.lake.check_rows", lambda _: []))
+            held.enter_context(patch("tracelake.warehouse.check.check_rows", lambda _: []))
             held.enter_context(patch("tracelake.models.state.connect", self._reading.connect))
             yield
 

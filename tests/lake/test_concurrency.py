@@ -23,7 +23,7 @@ from tracelake.base.errors import TracelakeError
 from tracelake.lake.store import Lake
 from tracelake.models.catalog import catalog
 from tracelake.schema.tables import tables
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.warehouse import ask, open_warehouse
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")

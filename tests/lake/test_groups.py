@@ -36,7 +36,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.models.state import named_parts, recorded
 from tracelake.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.warehouse import open_warehouse
 
 Relations = dict[str, list[tuple[Any, ...]]]

@@ -14,7 +14,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.synth.archive import ANSWERS, write_archive
 from tracelake.synth.spec import Spec, sample_spec
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.warehouse import open_warehouse
 
 # Nothing but the schedule takes time: what is measured is theory.

@@ -17,7 +17,7 @@ from tests.traces import trace, trace_name, write
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.models.catalog import catalog
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.warehouse import open_warehouse
 
 # What becomes of parts is the same for every model.

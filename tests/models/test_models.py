@@ -35,7 +35,7 @@ from tracelake.models.graph import frugal_order
 from tracelake.models.header import read_model
 from tracelake.models.validate import Proof
 from tracelake.schema.tables import SCHEMA_VERSION, columns, reasons, tables
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.warehouse import open_warehouse
 
 GOOD = """-- Steps of a run.

@@ -25,7 +25,7 @@ from tracelake.models.build import build
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import Op, simulate
 from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.warehouse import open_warehouse
 
 # A job of more operations says nothing that a smaller one of its kind does not.

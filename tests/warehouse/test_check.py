@@ -30,9 +30,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.models.compute import connect
 from tracelake.models.sums import write_sums
-from tracelake.warehouse.check.findings import Finding, findings_table
-from tracelake.warehouse.check.lake import check_lake
-from tracelake.warehouse.check.rows import checks
+from tracelake.warehouse.check import Finding, check_lake, checks, findings_table
 
 
 @pytest.fixture(scope="module")

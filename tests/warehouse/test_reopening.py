@@ -12,7 +12,7 @@ from tracelake.base.errors import LakeError
 from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
 from tracelake.models.build import build
-from tracelake.warehouse.check.lake import check_lake, check_parts
+from tracelake.warehouse.check import check_lake, check_parts
 from tracelake.warehouse.running import run_query
 from tracelake.warehouse.warehouse import ask, open_warehouse
 
@@ -114,7 +114,7 @@ def test_a_check_is_not_misled_by_a_build(lake: Lake, monkeypatch: pytest.Monkey
             replace(lake)
         return check_parts(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("tracelake.warehouse.check.lake.check_parts", late)
+    monkeypatch.setattr("tracelake.warehouse.check.check_parts", late)
     assert check_lake(lake) == []
 
 

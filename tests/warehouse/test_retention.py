@@ -22,7 +22,7 @@ from tracelake.ingest.pipeline import ingest
 from tracelake.lake.dropped import dropped_runs
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
-from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.retention import choose_old, choose_runs, collect, drop
 from tracelake.warehouse.warehouse import open_warehouse
 
