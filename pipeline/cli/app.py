@@ -220,7 +220,6 @@ def _told(error: BaseException | None) -> str | None:
 
 
 def _options(given: Mapping[str, object]) -> dict[str, str]:
-    """Return options that were given, as text."""
     return {
         name: "..."
         if name in _UNKEPT

@@ -283,7 +283,6 @@ class Job:
 
 
 def _cut_runs(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:
-    """Return those of the runs whose inputs expand further than allowed."""
     rows = con.execute(
         "SELECT DISTINCT run_id FROM faults WHERE name = $1"
         " AND run_id IN (SELECT unnest($2::VARCHAR[])) ORDER BY run_id",

@@ -349,7 +349,6 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
 
 
 def _runs_in(files: PartFiles, part: str) -> set[str]:
-    """Return the runs that a part has rows of."""
     found: set[str] = set()
     with files.open(part) as opened:
         for batch in pq.ParquetFile(opened).iter_batches(columns=[PARTITION_KEY]):

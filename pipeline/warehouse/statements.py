@@ -196,7 +196,6 @@ def nested_too_deeply() -> UsageError:
 
 
 def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    """Return the syntax tree of a SELECT."""
     try:
         tree = select_tree(con, sql)
     except RecursionError:

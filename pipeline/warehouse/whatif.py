@@ -187,7 +187,6 @@ def _micro_batches(changes: Sequence[Change]) -> int | None:
 
 
 def _batches_of(step: Steps) -> npt.NDArray[np.int64]:
-    """Return the numbers of the micro-batches of a step."""
     return np.unique(step.batches[step.batches >= 0])
 
 
@@ -222,7 +221,6 @@ def _time_of(step: Steps, lengths: npt.NDArray[np.int64]) -> int:
 
 
 def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
-    """Return the figures of a run that the models have."""
     (document,) = read_rows(con, _RUN, [run_id])
     lists = {"ranks": "rank, stage, slowdown_ratio, fixed_ratio", "kinds": "kind, slowdown_ratio"}
     for name, columns in lists.items():

@@ -177,31 +177,6 @@ def _compressed(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
     return cast(AbstractContextManager[IO[bytes]], stream)
 
 
-class EventStream:
-    """A JSON object with its events as the first member, written as they come."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._begun = False
-        stream.write(b'{"traceEvents":[')
-
-    def write(self, events: Iterable[str]) -> None:
-        """Append events, each the text of a JSON object."""
-        rest = iter(events)
-        while some := list(islice(rest, _EVENTS_AT_ONCE)):
-            lead = ",\n" if self._begun else "\n"
-            self._begun = True
-            self._stream.write((lead + ",\n".join(some)).encode())
-
-    def close(self, members: str) -> None:
-        """End the object with its other members.
-
-        Args:
-            members: Text of a JSON object that is not empty.
-        """
-        self._stream.write(f"\n],{members[1:]}\n".encode())
-
-
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """A timeline that was written.
@@ -257,7 +232,7 @@ def write_timeline(
             con.execute(f"CREATE TEMP VIEW {name} AS {run_rows(con, lake, name, run_id)}")
         selection = select(con, run_id, steps, ranks)
         with opened(out) as stream:
-            return _write(con, selection, EventStream(stream))
+            return _write(con, selection, stream)
 
     # Data in a stream or a pipe cannot be taken back.
     repeatable = isinstance(out, Path) and replaceable(out)
@@ -265,14 +240,17 @@ def write_timeline(
     return ask(lake, "the timeline", write, memory=ENGINE_BYTES, attempts=attempts)
 
 
-def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventStream) -> Timeline:
-    threads = Threads(selection.pid)
-    # Calls that several of the chosen ranks made, and those with arrows.
-    arrows = Counter(calls=0, drawn=0)
-    stream.write(_processes(con, selection))
-    span = {"first_step": selection.steps[0][0], "last_step": selection.steps[-1][0]}
+def _events(
+    con: duckdb.DuckDBPyConnection,
+    selection: Selection,
+    threads: Threads,
+    arrows: Counter[str],
+    span: Mapping[str, int],
+) -> Iterator[str]:
+    """Yield all events; count the calls that several ranks made, and those of them with arrows."""
+    yield from _processes(con, selection)
     windows = {**span, "pid": selection.pid}
-    stream.write(threads.events(_slices(con, queries.WINDOWS, selection, windows)))
+    yield from threads.events(_slices(con, queries.WINDOWS, selection, windows))
     ends = {"first_rank": selection.ranks[0], "last_rank": selection.ranks[-1]}
     for piece in selection.pieces():
         steps = {"first_step": piece.first_step, "last_step": piece.last_step}
@@ -280,10 +258,20 @@ def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventSt
         ((calls, drawn),) = con.execute(queries.ARROWS_COUNT).fetchall()
         for first_rank, last_rank in piece.blocks:
             chosen = {**steps, "first_rank": first_rank, "last_rank": last_rank}
-            stream.write(threads.events(_slices(con, queries.RANK_STEPS, selection, chosen)))
+            yield from threads.events(_slices(con, queries.RANK_STEPS, selection, chosen))
             chosen |= {"arrows_before": arrows["calls"]}
-            stream.write(threads.events(_slices(con, queries.SLICES, selection, chosen)))
+            yield from threads.events(_slices(con, queries.SLICES, selection, chosen))
         arrows.update(calls=calls, drawn=drawn)
+
+
+def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: IO[bytes]) -> Timeline:
+    """Write a JSON object with its events as the first member, as they come."""
+    threads, arrows = Threads(selection.pid), Counter(calls=0, drawn=0)
+    span = {"first_step": selection.steps[0][0], "last_step": selection.steps[-1][0]}
+    events, lead = _events(con, selection, threads, arrows, span), '{"traceEvents":[\n'
+    while some := list(islice(events, _EVENTS_AT_ONCE)):
+        stream.write((lead + ",\n".join(some)).encode())
+        lead = ",\n"
     clocks = read_rows(con, queries.CLOCKS)
     # Operations and sub-operations, of which some have no slice.
     beside = sum(threads.slices[kind] for kind in ("step", "window", "waiting", "transfer"))
@@ -296,7 +284,7 @@ def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventSt
         arrows["drawn"],
         tuple(_notes(clocks, arrows, without)),
     )
-    stream.close(as_json(_other_members(con, done, clocks, span)))
+    stream.write(f"\n],{as_json(_other_members(con, done, clocks, span))[1:]}\n".encode())
     return done
 
 
@@ -351,7 +339,6 @@ def _notes(clocks: Sequence[Row], arrows: Counter[str], without: int) -> Iterato
 def _other_members(
     con: duckdb.DuckDBPyConnection, done: Timeline, clocks: Sequence[Row], span: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the members of the document other than the events."""
     (facts,) = read_rows(
         con,
         "SELECT format, name, run_date::VARCHAR AS run_date, world_size, tp, pp, dp, ep, cp, vpp,"

@@ -133,7 +133,6 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, str]:
 
 
 def _drawable(content: Content) -> dict[str, object]:
-    """Return the data from which the page's script draws charts."""
     drawn = {name for charts in content.series.values() for name in charts}
     return {
         "specs": {kind.name: spec(kind) for kind in KINDS if kind.name in drawn},

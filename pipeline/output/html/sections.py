@@ -240,7 +240,6 @@ def _largest(shape: Shape, rows: Sequence[Row]) -> float:
 
 
 def _drawn(shape: Shape, column: Column, rows: Sequence[Row], largest: float) -> list[Cell]:
-    """Return the cells of a column."""
     values = [row[column.name] for row in rows]
     cells = list(map(printer(column), values))
     if column.name == "stage":

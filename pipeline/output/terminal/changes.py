@@ -195,7 +195,6 @@ def _settings(before: Row, after: Row) -> list[Row]:
 
 
 def _pieces(config: str) -> dict[str, str]:
-    """Return the `key=value` pieces of a configuration."""
     return dict(piece.split("=", 1) for piece in config.split() if "=" in piece)
 
 

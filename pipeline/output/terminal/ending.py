@@ -125,7 +125,6 @@ def _finding(row: Row) -> str:
 
 
 def _what(row: Row, since: str = "") -> list[str]:
-    """Return what is wrong since when, and why."""
     kind = row["kind"].replace("_", " ")
     brief = [row["brief"]] if row["brief"] else []
     cause = [] if row["cause"] in (None, "unclear", "input") else [f"cause {row['cause']}"]

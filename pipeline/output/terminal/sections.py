@@ -79,7 +79,6 @@ def _bar_of(stage: Row, page: Page, width: int) -> list[Cell]:
 
 
 def _legend(stages: Sequence[Row], page: Page) -> None:
-    """Print what the cells of the bars mean."""
     pairs = [
         (Cell(page.glyphs.parts[place], _PART_STYLES[place]), figures.label(name))
         for place, name in enumerate(WINDOW_PARTS)

@@ -102,7 +102,6 @@ def _topology(run: Row) -> str:
 
 
 def _figures(document: Document, page: Page) -> None:
-    """Print the main figures, a line each."""
     summary, steps = document["summary"], document["steps"]
     told: list[tuple[str, str, str]] = []
     if steps["p50_ms"] is not None:
@@ -177,7 +176,6 @@ def _attention(document: Document, page: Page) -> None:
 
 
 def _faults(document: Document, page: Page) -> None:
-    """Print the faults that were tolerated in the files of the run."""
     found = document["faults"]
     if not found:
         return
@@ -189,7 +187,6 @@ def _faults(document: Document, page: Page) -> None:
 
 
 def _opportunities(document: Document, page: Page) -> None:
-    """Print what would make the run faster."""
     found = document["opportunities"]
     if not found:
         return
