@@ -120,13 +120,9 @@ def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFaile
         lake: Name of the lake.
     """
     queries = [f'tracelake query "{failure.gate.query}"' for failure in failed]
+    lines = [line for failure in failed for line in _told(failure)]
     return CheckFailedError(
-        "\n".join(
-            [
-                f"{counted(len(failed), 'gate')} of {gates} failed",
-                *(line for failure in failed for line in _told(failure)),
-            ]
-        ),
+        "\n".join([f"{counted(len(failed), 'gate')} of {gates} failed", *lines]),
         path=lake,
         hint="all of it is written; see the report, or\n         " + "\n         ".join(queries),
     )

@@ -254,7 +254,11 @@ class _Tools:
         self, con: _Con, rows: Sequence[Mapping[str, Any]], runs: Sequence[str]
     ) -> list[Document]:
         """Return a file and line per row that has them, else per run: the longest row of it."""
-        lines = [(row["run_id"], row["source_id"], row["line"]) for row in rows if _is_line(row)]
+        lines = [
+            (row["run_id"], row["source_id"], row["line"])
+            for row in rows
+            if all(row.get(name) is not None for name in ("run_id", "source_id", "line"))
+        ]
         if lines:
             return [
                 {"run_id": run, "where": _where(con, run, source, line), "shows": "the row"}
@@ -276,7 +280,10 @@ class _Tools:
                 for key in ("rank", "op")
                 if key in columns and row.get(key) is not None
             }
-            wanted = " AND ".join(f"{key} = {_text(value)}" for key, value in about.items())
+            wanted = " AND ".join(
+                f"{key} = {literal(value) if isinstance(value, str) else value}"
+                for key, value in about.items()
+            )
             found = con.execute(
                 f"SELECT source_id, line FROM ({run_rows(con, self._lake, table, run)})"
                 f" WHERE {wanted or 'true'} ORDER BY {time} DESC NULLS LAST, line LIMIT 1"
@@ -296,14 +303,6 @@ def _finding(con: _Con, run: str, incident: str) -> Document:
         [run, incident],
     ).fetchall()
     return dict(zip(("rank", "op"), found[0], strict=True)) if found else {}
-
-
-def _is_line(row: Mapping[str, Any]) -> bool:
-    return all(row.get(name) is not None for name in ("run_id", "source_id", "line"))
-
-
-def _text(value: object) -> str:
-    return literal(value) if isinstance(value, str) else str(value)
 
 
 def _where(con: _Con, run: str, source: int, line: int) -> str:

@@ -201,7 +201,8 @@ def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[
         if _says_something(column, rows)
         and (column not in shape.own or any(row[column.name] is not None for row in rows))
     ]
-    largest = _largest(shape, rows)
+    bars = [row[shape.bar] for row in rows if row[shape.bar] is not None] if shape.bar else []
+    largest = max(bars, default=0.0)
     heads = [head(column) for column in shown]
     drawn = [_drawn(shape, column, rows, largest) for column in shown]
     cells = [list(line) for line in zip(*drawn, strict=True)]
@@ -232,11 +233,6 @@ def _says_something(column: Column, rows: Sequence[Row]) -> bool:
     if column.type not in {"VARCHAR", "BOOLEAN"}:
         return True
     return any(row[column.name] for row in rows)
-
-
-def _largest(shape: Shape, rows: Sequence[Row]) -> float:
-    values = [row[shape.bar] for row in rows if row[shape.bar] is not None] if shape.bar else []
-    return max(values, default=0.0)
 
 
 def _drawn(shape: Shape, column: Column, rows: Sequence[Row], largest: float) -> list[Cell]:

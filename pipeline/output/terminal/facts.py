@@ -294,10 +294,7 @@ def _worst(
 ) -> Document:
     """Return the worst rows by `name`, and of how many: that is in the column `total` of each."""
     rows = read_rows(con, sql, [run_id])
-    return {
-        total: rows[0][total] if rows else 0,
-        name: [_without(row, total) for row in rows],
-    }
+    return {total: rows[0][total] if rows else 0, name: [_without(row, total) for row in rows]}
 
 
 def _without(row: Row, *names: str) -> Row:
