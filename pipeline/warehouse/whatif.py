@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 
 from tracelake.base.errors import UsageError
 from tracelake.lake.store import Lake
@@ -25,6 +24,8 @@ from tracelake.warehouse.values import read_rows
 from tracelake.warehouse.warehouse import ask, spill_folder
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tracelake.models.replay import Runs, Steps
 
 _SUBJECTS = ("rank", "stage", "kind")
