@@ -27,7 +27,7 @@ from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Rec
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile, Sniffed, place_record, skips_of
-from tracelake.inputs.streams import FileRef
+from tracelake.inputs.streams import FileRef, strip_suffix
 from tracelake.lake.manifest import RunEntry, label_of
 
 _Sources = tuple[InputFile, ...]
@@ -91,7 +91,16 @@ class _Grouping:
             self._contents |= self._packed_contents(file.entry.location)
         elif key not in self._contents:
             self._contents[key] = content_hash(file.entry)
+        if self._contents[key] is None and (plain := self._being_compressed(file)):
+            return self._content(plain)
         return self._contents[key]
+
+    def _being_compressed(self, file: InputFile) -> InputFile | None:
+        """Return the file of which a compressed one has the beginning so far, in the same place."""
+        plain = self._by_label.get(strip_suffix(file.entry.label))
+        if plain is None or plain is file:
+            return None
+        return plain if plain.beginnings.startswith(file.beginnings) else None
 
     def _packed_contents(self, location: str) -> dict[int, str | None]:
         """Return hashes of all files of a tar, by identity of their entries, in one pass."""
@@ -170,8 +179,9 @@ class _Grouping:
         return same[0]
 
     def _id_by_content(self, sources: _Sources) -> str:
-        whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
-        return run_id_of(sources, whole.hexdigest())
+        # A file that cannot be read to its end has its beginning and its name.
+        contents = (self._content(c) or f"{c.beginnings}{c.entry.label}" for c in sources)
+        return run_id_of(sources, hashlib.sha256("".join(contents).encode()).hexdigest())
 
     def _missing(self, replaces: Mapping[str, RunEntry]) -> Iterator[str]:
         """Yield labels of inputs that runs had and no planned run has, under any name."""
@@ -217,7 +227,7 @@ class _Grouping:
         if shaped_alike:
             (run,) = plan.replaces
             same = {c.entry.label for c in inputs} == {label_of(r) for r in run.sources}
-            if same or plan.missing:
+            if same or (plan.missing and not self._options.replace):
                 fresh = all(c.known and _same_stat(c.entry, c.known) for c in inputs)
                 status = Status.UNCHANGED if fresh or plan.missing else Status.REFRESHED
                 return replace(plan, run_id=run.run_id, status=status)

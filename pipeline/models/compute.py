@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
@@ -91,6 +92,9 @@ def connect_several(
             stack.callback((folder / _FILE).unlink)
         own_file = folder if in_file else None
         cons = [stack.enter_context(connect(own_file, threads=threads - several + 1, **config))]
+        # Of a zone that only the C library knows, such as TZ=CST-8, DuckDB takes UTC.
+        offset = datetime.now().astimezone().strftime("%z")
+        cons[0].execute(f"SET GLOBAL TimeZone = 'GMT{offset[:3]}:{offset[3:5]}'")
         for _ in range(several - 1):
             cons.append(stack.enter_context(cons[0].cursor()))
             _hide_progress(cons[-1])

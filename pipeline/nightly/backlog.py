@@ -10,7 +10,7 @@ file, everything in the warehouse at the start of a job counts as done.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -45,7 +45,7 @@ class _Record:
         page: The last report with --since.
         day: When it was written.
         paged: Runs that had arrived when it was written.
-        incidents: Open incidents of the last message.
+        incidents: Open incidents of the last message; see `Backlog.incidents`.
     """
 
     seen: dict[str, str]
@@ -130,12 +130,19 @@ class Backlog:
 
     @property
     def incidents(self) -> frozenset[str]:
-        """Return the incidents that were open in the last message."""
+        """Return the incidents that were open in the last message: ids, and subjects in runs.
+
+        An id is that of the first run. Where that is dropped, the subject in a later run is known.
+        """
         return frozenset(self._record.incidents)
 
-    def sent(self, incidents: Iterable[str]) -> None:
+    def sent(self, incidents: Iterable[Mapping[str, Any]]) -> None:
         """Record the incidents that are open in a message that was sent."""
-        now = sorted(incidents)
+        now = sorted(
+            known
+            for row in incidents
+            for known in (row["incident"], f"{row['subject']} in {row['latest_run']}")
+        )
         if now != self._record.incidents:
             self._record.incidents = now
             self._write()

@@ -214,8 +214,7 @@ class Job:
                 )
                 # A summary that is only printed is no message: a person tries something.
                 if (self._request.hook or self._request.summary) and not troubles:
-                    opened = self.account.incidents or ()
-                    self._backlog.sent(str(incident["incident"]) for incident in opened)
+                    self._backlog.sent(self.account.incidents or ())
         for trouble in troubles[error is None :]:
             self._console.warn(str(trouble))
         if error is None and troubles:

@@ -34,7 +34,10 @@ WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY run_date DESC NULLS LAST, run_id
 """
 _INCIDENTS = """
-SELECT * EXCLUDE (open, level, run_ids), NOT list_contains($1::VARCHAR[], incident) AS new
+SELECT
+    * EXCLUDE (open, level, run_ids),
+    NOT list_has_any($1::VARCHAR[], [subject || ' in ' || run for run in run_ids])
+        AND NOT list_contains($1::VARCHAR[], incident) AS new
 FROM incidents
 WHERE open
 ORDER BY new DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
@@ -132,7 +135,7 @@ def read_incidents(con: duckdb.DuckDBPyConnection, known: Collection[str]) -> li
     """Return the open incidents of the lake, new ones first.
 
     Args:
-        known: Incidents of the last message.
+        known: Incidents of the last message; see `Backlog.incidents`.
     """
     return read_rows(con, _INCIDENTS, [list(known)])
 

@@ -8,11 +8,12 @@
 -- @grain run_id
 -- @column continued_by VARCHAR | The run that went on.
 WITH logs AS (
-    SELECT
+    -- By each of its files: one may be a copy, in another folder.
+    SELECT DISTINCT
         r.run_id, r.config, r.run_date, r.complete,
         coalesce(s.ends, r.run_date) AS ends,
         r.attributes['planned_steps'] AS planned,
-        min(concat_ws('/', i.path, i.member)) AS file,
+        concat_ws('/', i.path, i.member) AS file,
         regexp_replace(regexp_extract(file, '^.*/'), '(attempt|restart|retry)[-_]?\d+', '\1') AS folder,
         -- Numbers of jobs, dates and attempts tell starts of a job apart, and train.log.1 was train.log before.
         -- Other digits are of another job: a seed, a rate, a task of an array.
@@ -28,7 +29,6 @@ WITH logs AS (
     JOIN sources AS i USING (run_id)
     ANTI JOIN _run_copies AS c USING (run_id)
     WHERE r.run_date IS NOT NULL
-    GROUP BY ALL
 ),
 pairs AS (
     SELECT a.run_id, b.run_id AS later, b.run_date

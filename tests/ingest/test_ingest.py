@@ -485,6 +485,61 @@ def test_a_compressed_trace_that_ends_in_a_line_is_cut(tmp_path: Path) -> None:
     assert rows(lake, "rejects", "reason") == [("truncated_line",)]
 
 
+def arguments_and_steps(loss: float, steps: int = 400) -> bytes:
+    """A log of Megatron-LM, which prints the same arguments in every job."""
+    lines = [f"  argument_{n} ........................................ {n}" for n in range(100)]
+    lines += [
+        f" iteration {n}/ {steps} | elapsed time per iteration (s): 0.8 | lm loss: {loss + n:.4f} |"
+        for n in range(1, steps + 1)
+    ]
+    return "\n".join([*lines, ""]).encode()
+
+
+def test_torn_logs_of_one_name_are_runs_of_their_own(tmp_path: Path) -> None:
+    archive = write(tmp_path / "in", {"exp1/train.log": arguments_and_steps(1)})
+    for job in (2, 3):
+        packed = gzip.compress(arguments_and_steps(job))
+        write(archive, {f"exp{job}/train.log.gz": packed[: len(packed) * 2 // 3]})
+        run_ingest(archive, tmp_path / "lake")
+    again = run_ingest(archive, tmp_path / "lake")
+    assert statuses(again) == ["unchanged"] * 3
+    assert len(rows(tmp_path / "lake", "runs")) == 3
+
+
+def test_a_log_that_is_just_being_compressed_is_one_run(tmp_path: Path) -> None:
+    log, ranks = arguments_and_steps(1), {trace_name(r, world=2): trace(r) for r in range(2)}
+    packed = {name: gzip.compress(text.encode()) for name, text in ranks.items()}
+    torn = {f"job/{name}.gz": data[: len(data) // 2] for name, data in packed.items()}
+    archive = write(
+        tmp_path / "in",
+        {
+            "train.log": log,
+            "train.log.gz": gzip.compress(log)[:-2000],
+            **{f"job/{name}": text for name, text in ranks.items()},
+            **torn,
+        },
+    )
+    lake = tmp_path / "lake"
+    assert statuses(run_ingest(archive, lake)) == ["new"] * 2
+    assert rows(lake, "faults") == []
+    assert rows(lake, "runs", "name, ranks_seen", "ORDER BY 2")[0][1] == 2
+    # Where another log had that name before, the torn one is what is left of it.
+    write(archive, {"train.log": arguments_and_steps(2)})
+    assert len(run_ingest(archive, lake).runs) == 3
+
+
+def test_replace_takes_what_has_fewer_ranks_than_before(tmp_path: Path) -> None:
+    names = [trace_name(r, world=2) for r in range(2)]
+    archive = write(tmp_path / "in", {name: trace(r) for r, name in enumerate(names)})
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    (archive / names[1]).unlink()
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+    assert rows(lake, "runs", "ranks_seen") == [(2,)]
+    assert statuses(run_ingest(archive, lake, replace=True)) == ["updated"]
+    assert rows(lake, "runs", "ranks_seen") == [(1,)]
+
+
 def test_a_plan_that_is_being_written_is_unfinished(tmp_path: Path) -> None:
     text = plan_text(4)
     lake = tmp_path / "lake"

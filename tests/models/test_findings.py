@@ -1178,6 +1178,16 @@ def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
     }
 
 
+def test_a_copy_of_a_log_elsewhere_changes_nothing(tracelake: Command, tmp_path: Path) -> None:
+    logs = {"b/train.log": iterations(1, 50, 10), "b/train_restart.log": iterations(46, 500, 12)}
+    logs |= {f"{folder}/train.log": logs["b/train.log"] for folder in ("a", "z")}
+    lake = tmp_path / "lake"
+    done = tracelake("run", write(tmp_path / "logs", logs), "--lake", lake, "--quiet")
+    assert done.code == 0
+    found = ask(tracelake, Lake.open(lake), "FROM findings WHERE kind = 'incomplete'")
+    assert found == []
+
+
 def test_logs_of_an_archive_have_the_names_that_they_have_in_it(
     tracelake: Command, tmp_path: Path
 ) -> None:

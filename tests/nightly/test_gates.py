@@ -321,6 +321,27 @@ def test_what_was_not_copied_in_full_is_incomplete_at_once(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize("zone", ["CST-8", "Asia/Shanghai", "<-0330>3:30"])
+def test_the_clock_of_a_log_is_that_of_the_machine_in_any_zone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        now = datetime.now()
+        runs = {
+            "now": log_run(run_date=now, ranks_seen=None, complete=False),
+            "before": log_run(run_date=now - timedelta(hours=4), ranks_seen=None, complete=False),
+        }
+        lake = make(tmp_path / "lake", runs)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    running = "SELECT run_id FROM run_list WHERE running_until IS NOT NULL"
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        assert con.execute(running).fetchall() == [("now",)]
+
+
 def failed(err: str) -> set[str]:
     """Runs that failed the gate."""
     return set(re.findall(r"(\w+)-[0-9a-f]{8}: The run is incomplete", err))

@@ -448,6 +448,31 @@ def test_the_summary_tells_what_was_done_and_found(
     assert again["ingest"]["runs"]["unchanged"] == 3
 
 
+def test_an_incident_whose_first_run_is_dropped_is_not_new(
+    tracelake: Command, archive: Path, lake: Path, tmp_path: Path
+) -> None:
+    """Each night a job of one configuration ends in step 9 of 99."""
+    seen = []
+    for night in range(1, 5):
+        lines = [
+            f" [2026-03-0{night} 10:00:{n:02}] iteration {n}/ 99 | elapsed time per iteration (ms):"
+            f" 812.3 | global batch size: 64 | lm loss: {night}.{n}E+00 |"
+            for n in range(1, 10)
+        ]
+        head = "using world size: 8, data-parallel-size: 8"
+        write(archive, {f"night{night}/train.log": "\n".join([head, *lines, ""])})
+        if night == 4:
+            first = tracelake("query", "SELECT min_by(run_id, run_date) FROM runs", "--lake", lake)
+            dropped = tracelake("drop", first.out.split()[-1], "--lake", lake)
+            assert dropped.code == 0, dropped.err
+        tracelake("run", archive, "--lake", lake, "--summary", tmp_path / "s.json", "--quiet")
+        (incident,) = account(tmp_path / "s.json")["incidents"]
+        seen.append((incident["incident"], incident["new"], incident["slow_runs"]))
+    ids = [name for name, *_ in seen]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+    assert [told[1:] for told in seen] == [(True, 1), (False, 2), (False, 3), (False, 3)]
+
+
 def test_every_column_of_the_headline_is_documented() -> None:
     row = SCHEMA["properties"]["runs"]["items"]
     columns = {column.name for column in relation_columns("run_summary")}
