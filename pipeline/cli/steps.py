@@ -241,8 +241,8 @@ def bring_up(
     limit = None
     if memory is not None:
         limit = engine_limit(memory // (workers.per_process if workers else 1))
-    with phase("build"), console.doing("building the warehouse") as told:
-        built = build(lake, full=full, memory_limit=limit, workers=workers, progress=told)
+    with phase("build"), console.doing("building the warehouse") as on_step:
+        built = build(lake, full=full, memory_limit=limit, workers=workers, progress=on_step)
     count(runs_built=len(built.built), runs_dropped=len(built.dropped))
     if built.notice:
         console.warn(built.notice)

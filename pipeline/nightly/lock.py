@@ -35,8 +35,8 @@ def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
     except OSError as error:
-        said = f"cannot lock the lake: {error.strerror}"
-        raise LakeError(said, path=path, hint=next_step(error)) from error
+        message = f"cannot lock the lake: {error.strerror}"
+        raise LakeError(message, path=path, hint=next_step(error)) from error
     with file:
         _take(file, path, wait, warn)
         _sign(file)
@@ -48,7 +48,7 @@ def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[
 
 def _take(file: TextIO, path: Path, wait: timedelta, warn: Callable[[str], None]) -> None:
     deadline = time.monotonic() + wait.total_seconds()
-    pause, told = _FIRST_PAUSE, False
+    pause, warned = _FIRST_PAUSE, False
     while not _try(file, path):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -57,9 +57,9 @@ def _take(file: TextIO, path: Path, wait: timedelta, warn: Callable[[str], None]
                 path=path.parent.parent,
                 hint="wait until it has ended and run again, or wait longer with --wait 6h",
             )
-        if not told:
+        if not warned:
             warn(f"waiting up to {wait} for another run on this lake: {_holder(path)}")
-            told = True
+            warned = True
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -42,11 +42,11 @@ class PostCommand:
             )
         return cls(tuple(words))
 
-    def call(self, told: str, exit_code: int) -> str | None:
+    def call(self, text: str, exit_code: int) -> str | None:
         """Run the command, with its output on standard error.
 
         Args:
-            told: The text for its standard input.
+            text: The text for its standard input.
             exit_code: Exit code of the job, for the environment variable TRACELAKE_EXIT_CODE.
 
         Returns:
@@ -66,7 +66,7 @@ class PostCommand:
             return f"could not be started: {error.strerror}"
         with process:
             try:
-                process.communicate(told, timeout=SECONDS)
+                process.communicate(text, timeout=SECONDS)
             except subprocess.TimeoutExpired:
                 return f"took longer than {SECONDS} s"
             finally:

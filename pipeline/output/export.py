@@ -127,9 +127,10 @@ def format_of(path: Path, given: str | None) -> str:
     Raises:
         UsageError: Neither says it, or they contradict each other.
     """
-    named = _SUFFIXES.get(path.suffix)
+    suffix = path.suffix.lower()
+    named = _SUFFIXES.get(suffix)
     found = given or named
-    if named not in (None, found) and (path.suffix, found) != (".db", "duckdb"):
+    if named not in (None, found) and (suffix, found) != (".db", "duckdb"):
         what = "a database" if given in _DATABASES else "a folder"
         raise UsageError(
             f"{given} is {what}, and the target is named as a database of {named}",

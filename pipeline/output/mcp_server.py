@@ -289,9 +289,9 @@ class _Tools:
                 f" WHERE {wanted or 'true'} ORDER BY {time} DESC NULLS LAST, line LIMIT 1"
             ).fetchall()
             if found:
-                said = "".join(f" of {key} {value}" for key, value in about.items())
+                asked = "".join(f" of {key} {value}" for key, value in about.items())
                 where = _where(con, run, *found[0])
-                return {"run_id": run, "where": where, "shows": f"longest row in {table}{said}"}
+                return {"run_id": run, "where": where, "shows": f"longest row in {table}{asked}"}
         return {"run_id": run, "where": _where(con, run, 0, 1), "shows": "first file of the run"}
 
 

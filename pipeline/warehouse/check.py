@@ -155,8 +155,10 @@ def check_failures(con: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     """Name the runs without figures, because a model failed on their data."""
     failed = read_failures(con)
     if failed:
-        said = [f"{run.run_id} ({run.input}): {run.failed_model}: {run.message}" for run in failed]
-        message = f"runs without figures: {some(said)}"
+        without = [
+            f"{run.run_id} ({run.input}): {run.failed_model}: {run.message}" for run in failed
+        ]
+        message = f"runs without figures: {some(without)}"
         repair = "mend their input and ingest it again, or tracelake drop RUN"
         yield Finding("models_computed", "warning", message, len(failed), repair)
 

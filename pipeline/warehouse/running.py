@@ -117,10 +117,10 @@ class _Query:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
             self._close()
-            told = query_error(self._lake, str(error), limited=self._memory is not None)
+            known = query_error(self._lake, str(error), limited=self._memory is not None)
             # DuckDB's own advice is to change settings that a query may not change.
-            plain = isinstance(told, StoreError) or "SET " in str(error)
-            raise told from None if plain else error
+            plain = isinstance(known, StoreError) or "SET " in str(error)
+            raise known from None if plain else error
 
     def _close(self) -> None:
         """End the thread and the connection, unless the thread was abandoned."""

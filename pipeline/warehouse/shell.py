@@ -41,9 +41,9 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
         [*opened, "-c", "SELECT 1"], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if tried.returncode:
-        said = tried.stderr.decode(errors="replace").strip().splitlines()
+        lines = tried.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(
-            f"this duckdb cannot open the warehouse: {said[0] if said else 'no message'}",
+            f"this duckdb cannot open the warehouse: {lines[0] if lines else 'no message'}",
             path=program,
             hint=f"install a newer one: pip install --upgrade duckdb-cli; {_INSTEAD}",
         )

@@ -30,7 +30,9 @@ from tracelake.formats.ledger import (
     TEXT_LIMIT,
     UNFINISHED,
     UNFINISHED_LINE,
+    Fault,
     Ledger,
+    Severity,
     escape,
 )
 from tracelake.formats.optimus import scan
@@ -67,6 +69,13 @@ _IRRELEVANT = {
 }
 _KINDS = tuple(_IRRELEVANT)
 _REASONS = tuple(_REJECTS)
+
+ROWS_MISSING = Fault(
+    "rows_missing",
+    Severity.INCOMPLETE,
+    "The log has ended, and not every rank has all its layer rows in every step: lines were lost or"
+    " torn. The rows that are there are stored.",
+)
 
 _STAMP = re.compile(r"^(\d{8})_?(\d{6})(?=_|$)")
 _SIZE = re.compile(r"(?:^|_)(TP|DP|PP|MBS|GBS)(\d{1,9})(?=_|$)")
@@ -152,13 +161,17 @@ class _Parser:
         return ready
 
     def finish(self) -> RunFacts:
-        stated = self._statements
+        stated, complete = self._statements, self._owners.complete
         sizes = self._run.sizes(stated.topology)
+        if stated.closed and not complete:
+            self._ledger.fault(
+                0, ROWS_MISSING, raw=b"not all ranks have all layer rows of each step"
+            )
         return RunFacts(
             topology=stated.topology,
             ranks=frozenset(self._ranks) if self._owners.blocks else None,
             ranks_expected=sizes.get("pp") if self._owners.blocks else None,
-            ended=stated.closed and self._owners.complete,
+            ended=stated.closed and complete,
             simulated=False,
             profiled=self._owners.blocks,
             model=stated.model,
@@ -266,7 +279,7 @@ def _window_size(pieces: Longs, end: int, *, last: bool) -> int:
 FORMAT = Format(
     name="optimus",
     doc="OptimusPrime pipeline-training output: per-layer forward times and training progress.",
-    version=2,
+    version=3,
     tables=("layer_times", "train_steps"),
     sniff=_sniff,
     facts=_facts,
@@ -274,6 +287,6 @@ FORMAT = Format(
     parser=_Parser,
     rejects=_REJECTS,
     irrelevant=_IRRELEVANT,
-    faults=(UNFINISHED,),
+    faults=(ROWS_MISSING, UNFINISHED),
     volume="large",
 )

@@ -161,11 +161,12 @@ def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
         yield out
         out.flush()
         return
-    if out.suffix not in _SUFFIXES:
+    suffix = out.suffix.lower()
+    if suffix not in _SUFFIXES:
         raise UsageError(
             f"a timeline cannot be written as {out.suffix}", hint="use .json or .json.gz"
         )
-    with output(out) as file, _compressed(file) if out.suffix == ".gz" else file as stream:
+    with output(out) as file, _compressed(file) if suffix == ".gz" else file as stream:
         yield stream
 
 

@@ -72,9 +72,9 @@ def render_markdown(
         folder: Folder of the pictures, relative to the text.
     """
     lines = [f"# {_plain(title(content))}", "", _plain(about(content)), ""]
-    if told := _incidents(content):
+    if open_ones := _incidents(content):
         lines += [f"## Incidents ({count(content.view.open)})", ""]
-        lines += [f"- **{_plain(name)}**: {_plain(text)}" for name, text in told]
+        lines += [f"- **{_plain(name)}**: {_plain(text)}" for name, text in open_ones]
         lines += ["", "All of them: `tracelake ask incidents`", ""]
     for group in content.groups:
         lines += [f"## {_plain(group.title)} ({count(group.count)})", ""]
@@ -137,9 +137,9 @@ def title(content: Content) -> str:
     counts = Counter({TITLES[kind]: n for kind, n in content.view.tested.items()})
     for group in content.groups:
         counts[group.title] += group.count
-    told = [f"{name.lower()} {count(n)}" for name, n in counts.items()]
+    counted_names = [f"{name.lower()} {count(n)}" for name, n in counts.items()]
     lake = " ".join(printable(content.lake).split())  # it is in a mail's header
-    return f"tracelake {lake}: {', '.join(told) or 'no problems found'}"
+    return f"tracelake {lake}: {', '.join(counted_names) or 'no problems found'}"
 
 
 def about(content: Content) -> str:
@@ -197,21 +197,21 @@ def _plain(text: str) -> str:
 
 
 def _mail_body(content: Content, shown: list[Picture]) -> str:
-    said = html.escape
-    parts = [f"<h2>{said(title(content))}</h2><p>{said(about(content))}</p>"]
-    if told := _incidents(content):
+    safe = html.escape
+    parts = [f"<h2>{safe(title(content))}</h2><p>{safe(about(content))}</p>"]
+    if open_ones := _incidents(content):
         parts.append(f"<h3>Incidents ({count(content.view.open)})</h3><ul>")
-        parts += [f"<li><b>{said(name)}</b><br>{said(text)}</li>" for name, text in told]
+        parts += [f"<li><b>{safe(name)}</b><br>{safe(text)}</li>" for name, text in open_ones]
         parts.append("</ul>")
     for group in content.groups:
-        parts.append(f"<h3>{said(group.title)} ({count(group.count)})</h3><ul>")
+        parts.append(f"<h3>{safe(group.title)} ({count(group.count)})</h3><ul>")
         for run_id, text in group.items:
-            name = f"<b>{said(run_id)}</b><br>" if run_id else ""
-            parts.append(f"<li>{name}{said(text)}</li>")
+            name = f"<b>{safe(run_id)}</b><br>" if run_id else ""
+            parts.append(f"<li>{name}{safe(text)}</li>")
         parts.append("</ul>")
     parts += [
-        f"<p><b>{said(drawn.name.rpartition('-')[0])}</b><br>"
-        f'<img src="cid:{said(drawn.name)}" width="720" alt=""><br>{said(drawn.kind.caption)}</p>'
+        f"<p><b>{safe(drawn.name.rpartition('-')[0])}</b><br>"
+        f'<img src="cid:{safe(drawn.name)}" width="720" alt=""><br>{safe(drawn.kind.caption)}</p>'
         for drawn in shown
     ]
     parts.append("<p>The attached page has every figure.</p>")

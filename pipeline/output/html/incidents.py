@@ -246,8 +246,8 @@ def _waterfall(rows: Sequence[Row]) -> Markup:
     bars = [(row["name"], row["change_ms"]) for row in rows[:_BARS]]
     if others := rows[_BARS:]:
         bars.append((f"{len(others)} others", sum(row["change_ms"] for row in others)))
-    told = [f"{name} {difference('step_ms', ms)}" for name, ms in bars[:3]]
-    title = f"Step time from {milliseconds(before)} to {milliseconds(after)}: {', '.join(told)}"
+    parts = [f"{name} {difference('step_ms', ms)}" for name, ms in bars[:3]]
+    title = f"Step time from {milliseconds(before)} to {milliseconds(after)}: {', '.join(parts)}"
     return waterfall(before, bars, after, title)
 
 

@@ -87,8 +87,8 @@ def over_dates(
         parts.append(f'<a href="#{escape(night.link)}">{dot}</a>' if night.link else dot)
     for date in _ticks([night.date for night in nights]):
         anchor = "start" if date == first and last > first else "end" if date == last else "middle"
-        at, said = x(date) - (6 if anchor == "start" else 0), _day(date, first, last)
-        parts.append(f'<text x="{at:.1f}" y="{height - 6}" text-anchor="{anchor}">{said}</text>')
+        at, text = x(date) - (6 if anchor == "start" else 0), _day(date, first, last)
+        parts.append(f'<text x="{at:.1f}" y="{height - 6}" text-anchor="{anchor}">{text}</text>')
     return _svg(parts, width, height, title, "dates")
 
 

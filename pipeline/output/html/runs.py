@@ -216,8 +216,8 @@ def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:
     if value is not None:
         return cell(column, value)
     reason = next((why[figure] for figure in _WHY.get(column.name, ()) if figure in why), None)
-    said = f"{reason}: {reasons().get(reason, '')}" if reason else "The input does not say."
-    return nothing(column, said)
+    title = f"{reason}: {reasons().get(reason, '')}" if reason else "The input does not say."
+    return nothing(column, title)
 
 
 def count_formats(*grids: Grid) -> str:

@@ -66,7 +66,7 @@ def source_of(relation: str) -> Source:
     )
 
 
-def told(source: Source, counts: Mapping[str, int]) -> str:
+def source_rows(source: Source, counts: Mapping[str, int]) -> str:
     """Return the rows of a run behind a relation, as text."""
     read = [f"{counted(counts[name], 'row')} of {name}" for name in source.tables if name in counts]
     return ", ".join(read) or "no rows"
@@ -149,7 +149,7 @@ def read_sections(
                 title,
                 doc,
                 query=f"FROM {name} WHERE run_id = {literal(run_id)}",
-                rows=told(sources[name], counts[run_id]),
+                rows=source_rows(sources[name], counts[run_id]),
                 note=shape.note,
                 folded=shape.folded,
             )

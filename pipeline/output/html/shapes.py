@@ -351,7 +351,7 @@ SHAPES: Mapping[str, Shape] = {
         title="Files",
         columns="path, member, rank, host, device, bytes, lines, row_lines, context_lines,"
         " rejected, rows, duplicate_of",
-        order="path, member",
+        order="path, member, source_id",
         rows=24,
         empty="The run has no files.",
         folded=True,

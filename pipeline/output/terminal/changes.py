@@ -199,9 +199,9 @@ def _pieces(config: str) -> dict[str, str]:
 
 
 def _caveats(before: Row, after: Row, settings: list[Row]) -> list[str]:
-    told = []
+    notes = []
     if before["format"] != after["format"]:
-        told.append(
+        notes.append(
             f"other formats, {before['format']} and {after['format']}: their times are not of the"
             " same thing"
         )
@@ -211,13 +211,13 @@ def _caveats(before: Row, after: Row, settings: list[Row]) -> list[str]:
             for row in settings
             if row["name"] in _pieces(f"{before['config']} {after['config']}")
         ]
-        told.append(f"other configurations: {', '.join(names) or 'format'}")
+        notes.append(f"other configurations: {', '.join(names) or 'format'}")
     for side, row in (("before", before), ("after", after)):
         if row["simulated"]:
-            told.append(f"{side} is simulated: only its compute times hold")
+            notes.append(f"{side} is simulated: only its compute times hold")
         if row["complete"] is False:
-            told.append(f"{side} is incomplete")
-    return told
+            notes.append(f"{side} is incomplete")
+    return notes
 
 
 def _keyed(

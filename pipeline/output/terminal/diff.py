@@ -200,8 +200,8 @@ def _ranks(document: Document, page: Page) -> None:
 
     def slowdown(side: str) -> Column:
         name = f"slowdown_{side}"
-        said = figures.label(name)
-        return Column(said, lambda row: figures.factor(row[name]), right=True, spare=1)
+        label = figures.label(name)
+        return Column(label, lambda row: figures.factor(row[name]), right=True, spare=1)
 
     def style(row: Row) -> str:
         return {"straggler": BAD, "suspect": WARN}.get(row["verdict_after"] or "", GOOD)

@@ -93,16 +93,16 @@ def print_ending(incidents: list[Row], alone: list[Row], counts: Row, page: Page
             page.line(f"... and {counted(more, f'more {what}')}: tracelake ask {question}")
     if not counts["urgent"] and not counts["files"] and not incidents:
         page.line(Cell("No problems found", GOOD))
-    said = [counted(counts["runs"], "run")]
+    parts = [counted(counts["runs"], "run")]
     if counts["stepless"]:
-        said[0] += f" ({count(counts['stepless'])} without steps)"
+        parts[0] += f" ({count(counts['stepless'])} without steps)"
     if counts["urgent"]:
         need = f"{count(counts['urgent'])} {'needs' if counts['urgent'] == 1 else 'need'}"
         over = f" ({count(counts['past'])} of incidents that are over)" if counts["past"] else ""
-        said.append(f"{need} attention{over}: tracelake runs --attention")
+        parts.append(f"{need} attention{over}: tracelake runs --attention")
     if counts["faster"]:
-        said.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
-    page.line("; ".join(said))
+        parts.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
+    page.line("; ".join(parts))
     page.end()
 
 
@@ -110,11 +110,11 @@ def _incident(row: Row) -> str:
     """Return an incident as one line: what, since when, why, what it costs."""
     hours = row["cost_gpu_hours_per_day"]
     since = row["since"] and row["since"][: 16 if row["kind"] in _WITHIN else 10]
-    said = _what(row, f" since {since}" if since else "")
+    parts = _what(row, f" since {since}" if since else "")
     if hours is not None:
-        said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
-    said.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
-    return ", ".join(filter(None, said))
+        parts.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
+    parts.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
+    return ", ".join(filter(None, parts))
 
 
 def _finding(row: Row) -> str:

@@ -206,8 +206,8 @@ class Page:
                 pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
             self.line(*pieces)
         if dropped := [c.name for place, c in enumerate(wanted) if place not in widths]:
-            said = f"columns that do not fit: {', '.join(dropped)}"
-            self.prose(said, first=" " * indent, style=DIM)
+            note = f"columns that do not fit: {', '.join(dropped)}"
+            self.prose(note, first=" " * indent, style=DIM)
 
     def legend(self, pairs: Sequence[tuple[Cell, str]], *, indent: int) -> None:
         """Print the meaning of signs, in as many lines as necessary."""

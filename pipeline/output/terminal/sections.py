@@ -92,8 +92,8 @@ def print_stragglers(document: Document, page: Page) -> None:
     verdicts, worst = document["stragglers"]["verdicts"], document["stragglers"]["worst"]
     if not verdicts:
         return
-    said = (f"{figures.count(n)} {v.replace('_', ' ')}" for v, n in verdicts.items())
-    page.heading("Ranks", ", ".join(said))
+    counts = (f"{figures.count(n)} {v.replace('_', ' ')}" for v, n in verdicts.items())
+    page.heading("Ranks", ", ".join(counts))
     if not worst:
         return
     columns = (

@@ -71,8 +71,8 @@ def _head(document: Document, page: Page) -> None:
         f" {counted(inputs['lines'], 'line')}, {figures.count(inputs['rejected'])} rejected"
     )
     if original := document["copy_of"]:
-        said = f"a copy of {original['label']}, which counts in its place"
-        page.prose(f"{said}: tracelake show {original['hash']}", style=WARN)
+        origin = f"a copy of {original['label']}, which counts in its place"
+        page.prose(f"{origin}: tracelake show {original['hash']}", style=WARN)
     if later := document["continued_by"]:
         page.prose(f"the job went on in {later['label']}: tracelake show {later['hash']}")
     if running := may_run(document["running_until"]):
@@ -87,49 +87,49 @@ def _head(document: Document, page: Page) -> None:
 def _topology(run: Row) -> str:
     """Return the known layout, by source."""
     sources = run["topology_source"] or {}
-    said: dict[str, list[str]] = defaultdict(list)
+    by_source: dict[str, list[str]] = defaultdict(list)
     for key in KEYS:
         if run[key] is not None:
-            said[sources.get(key, "printed")].append(f"{figures.label(key)} {run[key]}")
+            by_source[sources.get(key, "printed")].append(f"{figures.label(key)} {run[key]}")
     where = {
         "set": "by option",
         "printed": "from the lines",
         "name": "from the name",
         "derived": "derived",
     }
-    order = sorted(said, key=lambda source: (list(where).index(source), source))
-    return "; ".join(f"{', '.join(said[source])} ({where[source]})" for source in order)
+    order = sorted(by_source, key=lambda source: (list(where).index(source), source))
+    return "; ".join(f"{', '.join(by_source[source])} ({where[source]})" for source in order)
 
 
 def _figures(document: Document, page: Page) -> None:
     summary, steps = document["summary"], document["steps"]
-    told: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     if steps["p50_ms"] is not None:
-        told.append(("step time", figures.milliseconds(steps["p50_ms"]), _steps(steps, page)))
+        rows.append(("step time", figures.milliseconds(steps["p50_ms"]), _steps(steps, page)))
     theory = next((s["theory_bubble_ratio"] for s in document["stages"]), None)
     bubble = summary["bubble_ratio"]
     if bubble is not None and document["run"]["pp"] != 1:  # one stage is no pipeline
         beside = "" if theory is None else f"theory {figures.percent(theory)}"
-        told.append(("bubble", figures.percent(bubble), beside))
+        rows.append(("bubble", figures.percent(bubble), beside))
     if summary["comm_ratio"] is not None:
         beside = "of the pipeline windows, inside operations"
-        told.append(("communication", figures.percent(summary["comm_ratio"]), beside))
+        rows.append(("communication", figures.percent(summary["comm_ratio"]), beside))
     if summary["busbw_gbps"] is not None:
         beside = f"of {summary['busbw_call']}"
-        told.append(("bus bandwidth", figures.speed(summary["busbw_gbps"]), beside))
+        rows.append(("bus bandwidth", figures.speed(summary["busbw_gbps"]), beside))
     if summary["stragglers"] is not None:
         lost = summary["gpu_hours_lost"]
         cost = f", {figures.gpu_hours(lost)}" if lost else ""
         beside = f"{figures.milliseconds(summary['time_lost_ms'])} lost{cost}"
-        told.append(("stragglers", figures.count(summary["stragglers"]), beside))
+        rows.append(("stragglers", figures.count(summary["stragglers"]), beside))
         if summary["suspects"]:
             beside = "slow in too few steps, or beside one peer only"
-            told.append(("suspects", figures.count(summary["suspects"]), beside))
+            rows.append(("suspects", figures.count(summary["suspects"]), beside))
     if summary["slowest_stage"] is not None:
         beside = f"the busiest in {counted(summary['slowest_stage_steps'], 'step')}"
-        told.append(("slowest stage", str(summary["slowest_stage"]), beside))
-    told.append(_baseline(document["baseline"]))
-    for label, value, beside in told:
+        rows.append(("slowest stage", str(summary["slowest_stage"]), beside))
+    rows.append(_baseline(document["baseline"]))
+    for label, value, beside in rows:
         page.prose(beside, first=f"  {label:<14}{value:>17}  ", mark="bold", style=DIM)
 
 
@@ -182,8 +182,8 @@ def _faults(document: Document, page: Page) -> None:
     page.heading("Files", "read, with faults")
     for row in found:
         files = f" in {counted(row['files'], 'file')}" if document["inputs"]["files"] > 1 else ""
-        said = f"{row['name'].replace('_', ' ')}{files}"
-        page.prose(f"{said}: {row['why']}" if row["why"] else said, first="  ")
+        name = f"{row['name'].replace('_', ' ')}{files}"
+        page.prose(f"{name}: {row['why']}" if row["why"] else name, first="  ")
 
 
 def _opportunities(document: Document, page: Page) -> None:
@@ -198,20 +198,20 @@ def _opportunities(document: Document, page: Page) -> None:
 
 def _coverage(document: Document, page: Page) -> None:
     coverage = document["coverage"]
-    told = []
+    parts = []
     if coverage["ranks_seen"] is not None:
         seen, expected = (figures.count(coverage[f"ranks_{what}"]) for what in ("seen", "expected"))
-        told.append(f"{seen} of {expected or '?'} ranks")
+        parts.append(f"{seen} of {expected or '?'} ranks")
     if coverage["steps"] is not None:
-        told.append(counted(coverage["steps"], "step"))
+        parts.append(counted(coverage["steps"], "step"))
     if coverage["restarts"]:
-        told.append(counted(coverage["restarts"], "restart"))
+        parts.append(counted(coverage["restarts"], "restart"))
     if coverage["calls"]:
         matched = figures.count(coverage["matched_calls"])
-        told.append(f"{matched} of {counted(coverage['calls'], 'call')} matched")
+        parts.append(f"{matched} of {counted(coverage['calls'], 'call')} matched")
     if coverage["rejects"] is not None:
-        told.append(f"{counted(coverage['rejects'], 'line')} rejected")
-    page.heading("Coverage", ", ".join(told))
+        parts.append(f"{counted(coverage['rejects'], 'line')} rejected")
+    page.heading("Coverage", ", ".join(parts))
     missing = [*document["not_computable"], *document["partly_computable"]]
     if not missing:
         page.prose(

@@ -45,6 +45,8 @@ def assert_as_reference(raw: bytes, *, block_size: int = 1 << 20) -> ParsedRun:
     assert found.facts.topology == expected.statements.topology
     assert found.facts.attributes == expected.statements.attributes
     assert found.facts.ended == (expected.statements.closed and expected.complete)
+    lost = subject.ROWS_MISSING in found.ledger.fault_totals()
+    assert lost == (expected.statements.closed and not expected.complete)
     return found
 
 
