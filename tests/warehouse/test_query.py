@@ -377,7 +377,7 @@ def test_saved_questions_are_listed_shown_and_asked(lake: Lake, tracelake: Comma
     nobody = tracelake(*ask, "--param", "run=8")
     assert (nobody.code, "no run '8' in the lake" in nobody.err) == (2, True)
     assert tracelake(*ask, "--param", "top=0").out == ""
-    assert "not a BIGINT" in tracelake(*ask, "--param", "top=x").err
+    assert "not a UBIGINT" in tracelake(*ask, "--param", "top=x").err
     assert tracelake("query", "--lake", lake.root, "--example", "bad_line").code == 2
 
 
