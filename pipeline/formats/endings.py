@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
@@ -11,7 +10,7 @@ _TEXT_LIMIT = 200
 _BY, _WITH = "ended_by", "ended_with"
 # What launchers say of a process that ended: with an error, and by a signal that nothing survives.
 _ERRED, _KILLED = "error", "killed"
-_CANCELLED = "cancelled"
+_CANCELLED, _DUE_TO = "cancelled", " DUE TO "
 # A warning of NCCL, with the place in its code or not.
 _WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
 _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
@@ -37,8 +36,9 @@ _KINDS = {
     "nccl_error": _FAILED,
     _CANCELLED: rf"{_SLURM}(?:ON \S+ )?CANCELLED AT "
     r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: ",
+    # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
-    r"|Global rank \d+ \(PID \d+\) exited with code -9\b|process rank \d+ .*exited on signal 9 ",
+    r"|process rank \d+ .*exited on signal 9 ",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
     r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
     r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
@@ -86,8 +86,8 @@ class Ending:
             if found := pattern.search(text):
                 if timeout := _TIMEOUT.fullmatch(text):
                     self._ranks.add(int(timeout[1]))
-                failed = self.kind in (_KILLED, _ERRED)
-                if kind == _CANCELLED and failed and " DUE TO " not in text:
+                failed = self.kind in (_KILLED, _ERRED) or (self.kind is None and self._error)
+                if kind == _CANCELLED and failed and _DUE_TO not in text:
                     return  # a launcher ends the other processes when one has failed
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
@@ -97,7 +97,7 @@ class Ending:
                 return
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")
-        elif not self._error and (raised := _RAISED.match(text)):
+        elif not self._error and self.kind != _KILLED and (raised := _RAISED.match(text)):
             self._error = _shortened(raised[1].strip(" ."))
 
     def attributes(self, world_size: int | None) -> dict[str, str]:
@@ -127,7 +127,15 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
     caused = [attributes for attributes in found if _BY in attributes]
     if not caused:
         return {}
-    first = min(caused, key=lambda attributes: _ORDER.index(attributes[_BY]))
+    # Where a process has failed, its launcher ends the others.
+    failed = any(attributes[_BY] in (_KILLED, _ERRED) for attributes in caused)
+    first = min(
+        caused,
+        key=lambda attributes: (
+            failed and attributes[_BY] == _CANCELLED and _DUE_TO not in attributes[_WITH],
+            _ORDER.index(attributes[_BY]),
+        ),
+    )
     return {key: first[key] for key in (_BY, _WITH)}
 
 
@@ -137,7 +145,7 @@ def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _TEXT_LIMIT else textwrap.shorten(text, _TEXT_LIMIT)
+    return text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 6].rstrip()} [...]"
 
 
 def _spans(ranks: set[int]) -> list[tuple[int, int]]:

@@ -50,7 +50,7 @@ _NEXT = {
     _UNREADABLE: "copy the file again, or make it readable for the user that runs tracelake",
     "no_times": "read the output of the job instead",
     "other_trace": "write a trace with torch.profiler, and read that of each rank",
-    "quoted": "name the file itself, if it is a log",
+    "quoted": "name the file itself, if it is a log, outside of an archive",
     "empty": "see why the job has written nothing to it",
     "nested_archive": "extract the archive, and name what it holds",
     "not_a_file": "name the folder that a link leads to",

@@ -44,7 +44,7 @@ _BEGINNING_DIGITS = 8
 _BLOCK_BYTES = 1 << 20
 # Names of documents and sources, which may quote what a job printed.
 _QUOTING = (
-    ".md", ".rst", ".tex", ".html", ".htm", ".ipynb", ".py", ".pyi", ".c", ".cc", ".cpp", ".cu",
+    ".md", ".rst", ".tex", ".html", ".htm", ".ipynb", ".py", ".pyi", ".c", ".cpp", ".cu",
     ".h", ".hpp", ".rs", ".go", ".java", ".js", ".ts",
 )  # fmt: skip
 # NCCL prints megabytes for the ranks of a large job, before it trains.
@@ -218,8 +218,10 @@ class _Sniffer:
 
     def _may_quote(self, entry: FileRef) -> bool:
         """Return whether a file that nobody has named is a document or source by its name."""
+        if not strip_suffix(entry.label).lower().endswith(_QUOTING):
+            return False
         named = self._named and entry.member is None
-        return not named and strip_suffix(entry.label).lower().endswith(_QUOTING)
+        return not (named or self._known.at(entry.label))
 
     def _skip(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
         state = None

@@ -141,7 +141,10 @@ class Backlog:
         now = sorted(
             known
             for row in incidents
-            for known in (row["incident"], f"{row['subject']} in {row['latest_run']}")
+            for known in (
+                row["incident"],
+                f"{row['incident']} {row['subject']} in {row['latest_run']}",
+            )
         )
         if now != self._record.incidents:
             self._record.incidents = now

@@ -34,11 +34,18 @@ WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY run_date DESC NULLS LAST, run_id
 """
 _INCIDENTS = """
+WITH gone AS (
+    -- Of incidents that have another id since their first run was dropped: what they were about.
+    SELECT list(known[10:]) AS subjects
+    FROM (SELECT unnest($1::VARCHAR[]) AS known)
+    WHERE known[:8] NOT IN (SELECT incident FROM incidents)
+)
 SELECT
-    * EXCLUDE (open, level, run_ids),
-    NOT list_has_any($1::VARCHAR[], [subject || ' in ' || run for run in run_ids])
-        AND NOT list_contains($1::VARCHAR[], incident) AS new
-FROM incidents
+    i.* EXCLUDE (open, level, run_ids),
+    NOT list_contains($1::VARCHAR[], incident) AND NOT coalesce(
+        list_has_any(gone.subjects, [subject || ' in ' || run for run in run_ids]), false
+    ) AS new
+FROM incidents AS i, gone
 WHERE open
 ORDER BY new DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
 """

@@ -1,15 +1,19 @@
 -- Whether the times of a step's ranks can be compared, and how far off a difference of two can be.
 -- @internal
 -- @grain run_id, step
--- @column aligned BOOLEAN | One clock, or clocks that were related, and all ranks met.
+-- @column aligned BOOLEAN | One clock, or clocks that were related, and all ranks met in some step.
 -- @column uncertainty_ns BIGINT ns | At most; 0 on one clock.
 WITH met AS (
-    -- Every rank of a step waits for others: ranks that never met were read from two clocks.
-    SELECT
-        run_id, step,
-        coalesce(max(first_ns) FILTER (finished) < min(last_ns) FILTER (finished), true) AS met
-    FROM _rank_steps
-    GROUP BY run_id, step
+    -- Every rank of a step waits for others: ranks that never met, in no step, were read from two clocks.
+    SELECT run_id, bool_or(met) AS met
+    FROM (
+        SELECT
+            run_id,
+            coalesce(max(first_ns) FILTER (finished) < min(last_ns) FILTER (finished), true) AS met
+        FROM _rank_steps
+        GROUP BY run_id, step
+    ) AS steps
+    GROUP BY run_id
 ),
 by_clock AS (
     SELECT
@@ -29,5 +33,5 @@ SELECT
     (count(*) = 1 OR bool_and(known)) AND any_value(met) AS aligned,
     clocks_open_ns(anchor, near_ns, uncertainty_ns) AS uncertainty_ns
 FROM by_clock
-JOIN met USING (run_id, step)
+JOIN met USING (run_id)
 GROUP BY run_id, step

@@ -7,26 +7,31 @@
 -- @scope fleet
 -- @grain run_id
 -- @column continued_by VARCHAR | The run that went on.
-WITH logs AS (
-    -- By each of its files: one may be a copy, in another folder.
-    SELECT DISTINCT
+WITH files AS (
+    -- One of each folder: some may be copies of the others.
+    SELECT run_id, min(concat_ws('/', path, member)) AS file
+    FROM sources
+    GROUP BY run_id, regexp_extract(concat_ws('/', path, member), '^.*/')
+),
+logs AS (
+    SELECT
         r.run_id, r.config, r.run_date, r.complete,
         coalesce(s.ends, r.run_date) AS ends,
         r.attributes['planned_steps'] AS planned,
-        concat_ws('/', i.path, i.member) AS file,
-        regexp_replace(regexp_extract(file, '^.*/'), '(attempt|restart|retry)[-_]?\d+', '\1') AS folder,
+        i.file,
+        regexp_replace(regexp_extract(i.file, '^.*/'), '(attempt|restart|retry)[-_]?\d+', '\1') AS folder,
         -- Numbers of jobs, dates and attempts tell starts of a job apart, and train.log.1 was train.log before.
         -- Other digits are of another job: a seed, a rate, a task of an array.
         regexp_replace(
             regexp_replace(
-                parse_filename(file), '(\.[a-z]+)?([.-]\d+)?(\.(gz|zst|xz|bz2|lz4))?$', ''
+                parse_filename(i.file), '(\.[a-z]+)?([.-]\d+)?(\.(gz|zst|xz|bz2|lz4))?$', ''
             ),
             '(slurm|job|attempt|restart|resume|retry|part)([-_.]?)\d+|\d{4}[-_]?\d\d[-_]?\d\d[-_T]?[\d:_-]*|\d{5,}',
             '\1\20', 'g'
         ) AS stem
     FROM runs AS r
     JOIN _log_spans AS s USING (run_id)
-    JOIN sources AS i USING (run_id)
+    JOIN files AS i USING (run_id)
     ANTI JOIN _run_copies AS c USING (run_id)
     WHERE r.run_date IS NOT NULL
 ),

@@ -503,6 +503,10 @@ def test_torn_logs_of_one_name_are_runs_of_their_own(tmp_path: Path) -> None:
         run_ingest(archive, tmp_path / "lake")
     again = run_ingest(archive, tmp_path / "lake")
     assert statuses(again) == ["unchanged"] * 3
+    for torn in archive.glob("*/*.gz"):
+        os.utime(torn, (1, 1))
+    run_ingest(archive, tmp_path / "lake")
+    run_ingest(archive, tmp_path / "lake", verify=True)
     assert len(rows(tmp_path / "lake", "runs")) == 3
 
 

@@ -568,6 +568,24 @@ def test_slower_steps_explain_the_other_figures_that_changed(
     }
 
 
+def test_what_is_confirmed_is_not_explained_by_what_is_not(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Of steps that are 11 % slower once, and a bubble that doubles, the bubble is the alarm."""
+    runs = {
+        f"night{n}": later_stage(pipelined(run_date=day(n), host=False), 15 if n == 7 else 0)
+        for n in range(8)
+    }
+    for rows in runs.values():
+        rows["runs"][0]["config"] = "waits"
+    lake = make(tmp_path / "lake", runs)
+    found = ask(tracelake, lake, "FROM incidents")
+    assert {row["subject"]: row["severity"] for row in found} == {
+        "step_p50_ms": "notice",
+        "bubble_ratio": "critical",
+    }
+
+
 def test_a_rank_that_was_slow_long_before_explains_no_later_regression(
     tracelake: Command, series: Lake
 ) -> None:

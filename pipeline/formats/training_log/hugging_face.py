@@ -88,14 +88,14 @@ class Trainer(StepLines):
         waits, self._between = self._between, False
         again, self._waiting = self._waiting, None
         # The board of LLaMA-Factory has the record written twice, first by a logger of its own.
-        waits |= again is not None and _epoch_and_loss(again) == _epoch_and_loss(values)
+        waits |= again is not None and _printed_alike(again, values)
         if of := _OF.fullmatch(values.get("global_step/max_steps", "")):  # of ms-swift
             done = int(of[1])
             yield from self._record(done, int(of[2]), values)
             clock = _CLOCK.fullmatch(values.get("elapsed_time", ""))
             if clock and not self._has_bar:
                 yield from self._elapsed.take(done, clock_ns(*clock.groups()))
-        elif step := values.get("global_step", "") if not self._has_bar else "":  # of ms-swift 2
+        elif not (self._has_bar or waits) and (step := values.get("global_step", "")).isdecimal():
             yield from self._record(whole(step, 31), self._heading.get(STEPS, 0), values)
         elif waits:
             self._waiting = values
@@ -136,5 +136,17 @@ class Trainer(StepLines):
         return step if step and near and unit * of_epoch < 1 else None
 
 
-def _epoch_and_loss(values: Mapping[str, str]) -> tuple[str | None, str]:
-    return values.get("epoch"), values.get("loss", "").rstrip("0")
+def _printed_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Return whether two dicts have the same epoch and loss, be they printed with other digits."""
+    rounded = [
+        [_rounded(values.get(key, ""), digits) for key, digits in (("epoch", 2), ("loss", 4))]
+        for values in (one, other)
+    ]
+    return rounded[0] == rounded[1]
+
+
+def _rounded(text: str, digits: int) -> str:
+    try:
+        return f"{float(text):.{digits}f}"
+    except ValueError:
+        return text

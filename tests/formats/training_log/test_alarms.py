@@ -315,14 +315,26 @@ _SLURM = (
         ([_LAUNCHER.replace("= 1", "= -9")], "killed", "exits with return code = -9"),
         ([_LAUNCHER], "error", "exits with return code = 1"),
         (["ERROR:composer.cli.launcher:Rank 0 crashed with exit code -11."], "error", None),
-        (["Global rank 0 (PID 7) exited with code -9"], "killed", None),
+        # Composer kills the others when one has failed.
+        (
+            ["Rank 3 crashed with exit code -11.", "Global rank 0 (PID 7) exited with code -9"],
+            "error",
+            "Rank 3 crashed with exit code -11",
+        ),
+        (["ValueError: bad shard", "W1 Received 15 death signal, shutting down"], None, None),
+        (
+            [_LAUNCHER.replace("= 1", "= -9"), "a.CalledProcessError: Command failed"],
+            "killed",
+            None,
+        ),
+        ([f"KeyError: '{'x' * 300}'", _SRUN], "error", f"KeyError: '{'x' * 183} [...]"),
         (["mpirun noticed that process rank 7 on a exited on signal 9 (Killed)."], "killed", None),
         (["mpirun noticed that process rank 7 on a exited on signal 6 (Aborted)."], "error", None),
         # The end of a long text is left out, and that is said.
         (
             [f"ValueError: {'bad ' * 80}", _SRUN],
             "error",
-            f"ValueError: {'bad ' * 45}[...]",
+            f"ValueError: {'bad ' * 45}ba [...]",
         ),
         (
             ["[10:41] CRITICAL [olmo.util:158] Uncaught OLMoThreadError: it failed", _SRUN],

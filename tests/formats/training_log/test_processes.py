@@ -182,6 +182,14 @@ def test_what_ended_a_job_is_said_by_one_of_its_processes(
     assert rows(tmp_path / "lake", "runs", "attributes['ended_by']") == [("device_error",)]
 
 
+def test_a_launcher_that_ends_the_other_processes_did_not_cancel_the_job(tmp_path: Path) -> None:
+    failed = "failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: python\n"
+    ended = "Received 15 death signal, shutting down workers\n"
+    files = {"job/rank0.log": log(1, 2) + ended, "job/rank1.log": log(1, 2, late=1) + failed}
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "runs", "attributes['ended_by']") == [("error",)]
+
+
 def test_attempts_of_torchrun_have_the_name_of_their_job(tmp_path: Path) -> None:
     names = (f"llama/none_a1b2c3d4/attempt_{n}/0/stdout.log" for n in range(2))
     files = {name: log(1, 2, late=90 * n) for n, name in enumerate(names)}

@@ -289,8 +289,10 @@ def test_a_record_that_the_board_of_llama_factory_writes_too_is_one() -> None:
     logger = "[INFO|2025-02-09 07:05:39] llamafactory.train.callbacks:157 >> "
     lines = [bar(5, 20)]
     for done, loss in ((10, "1.0800"), (20, "0.9999"), (30, "0.9999")):
+        # The board prints two digits of the epoch, the Trainer all or none at its end.
+        epoch = done / 100 if done < 30 else 0.30123
         first = f"{{'loss': {loss}, 'learning_rate': 1.9999e-05, 'epoch': 0.{done}}}"
-        again = f"{{'loss': {float(loss)}, 'learning_rate': 2e-05, 'epoch': 0.{done}}}"
+        again = f"{{'loss': {float(loss)}, 'learning_rate': 2e-05, 'epoch': {epoch}}}"
         lines += [f"{bar(done, 60 * done)}{logger}{first}", again, bar(done, 60 * done + 1)]
     assert losses_of(*lines) == [(10, 1.08), (20, 0.9999), (30, 0.9999)]
 
@@ -298,6 +300,13 @@ def test_a_record_that_the_board_of_llama_factory_writes_too_is_one() -> None:
 def test_a_dict_of_ms_swift_2_has_its_step_without_a_bar() -> None:
     lines = [f"{{'loss': {n}.5, 'learning_rate': 2e-05, 'global_step': {n}}}" for n in (1, 5, 10)]
     assert losses_of(*lines) == [(1, 1.5), (5, 5.5), (10, 10.5)]
+    # Where there are bars, these say the step, the total and the time.
+    shown = [
+        text for n, text in zip((1, 5, 10), lines, strict=True) for text in (text, bar(n, 6 * n))
+    ]
+    assert losses_of(bar(0, 0), *shown) == [(1, 1.5), (5, 5.5), (10, 10.5)]
+    run = parse("training_log", {"a.log": "\n".join([bar(0, 0), *shown, ""]).encode()}).only
+    assert run.facts.attributes["planned_steps"] == "40"
 
 
 def test_the_first_record_of_a_start_of_olmo_has_no_speed() -> None:
@@ -338,14 +347,15 @@ def test_bars_of_lightning_fill_a_loss_that_is_no_number_with_zeros() -> None:
         (": |          | {}/?", ": |          | {}/?"),
         (": : {}it", ": : {}it"),
         (": {}it", ": {}it"),
+        (":  50%|###   | {}/9", ":  50%|###   | {}/8"),
     ],
-    ids=["total", "steps_left", "no_total", "before_2_1", "plain"],
+    ids=["total", "steps_left", "no_total", "before_2_1", "plain", "other_lengths"],
 )
 def test_steps_of_lightning_go_on_with_the_next_epoch(first: str, second: str) -> None:
     end = "," if "it" in first else "<00:00,"
     lines = [
         f"Epoch {epoch}{shown.format(n)} [{n:02d}:00{end}  0.02it/s, v_num=1, train_loss={n}.5]"
-        for epoch, shown in enumerate((first, second))
+        for epoch, shown in enumerate((first, second, first))
         for n in range(1, 7)
     ]
     data = ("\r".join(lines) + "\n").encode()
@@ -354,7 +364,7 @@ def test_steps_of_lightning_go_on_with_the_next_epoch(first: str, second: str) -
     run = parse("training_log", {"a.log": data}).only
     read = run.rows("train_steps")
     assert [(row["step"], row["loss"]) for row in read if row["loss"] is not None] == [
-        (6 * epoch + n, n + 0.5) for epoch in range(2) for n in range(2, 7)
+        (6 * epoch + n, n + 0.5) for epoch in range(3) for n in range(2, 7)
     ]
     assert {row["step_time_ns"] for row in read if row["step_time_ns"]} == {60 * 10**9}
     assert list(run.rejects()) == []
