@@ -7,11 +7,11 @@ WITH met AS (
     -- Every rank of a step waits for others: ranks that never met, in no step, were read from two clocks.
     SELECT run_id, bool_or(met) AS met
     FROM (
-        SELECT
-            run_id,
-            coalesce(max(first_ns) FILTER (finished) < min(last_ns) FILTER (finished), true) AS met
+        SELECT run_id, max(first_ns) < min(last_ns) AS met
         FROM _rank_steps
+        WHERE finished
         GROUP BY run_id, step
+        HAVING count(*) > 1
     ) AS steps
     GROUP BY run_id
 ),
@@ -30,8 +30,8 @@ by_clock AS (
 SELECT
     run_id,
     step,
-    (count(*) = 1 OR bool_and(known)) AND any_value(met) AS aligned,
+    (count(*) = 1 OR bool_and(known)) AND coalesce(any_value(met), true) AS aligned,
     clocks_open_ns(anchor, near_ns, uncertainty_ns) AS uncertainty_ns
 FROM by_clock
-JOIN met USING (run_id)
+LEFT JOIN met USING (run_id)
 GROUP BY run_id, step
