@@ -8,9 +8,9 @@ from itertools import pairwise
 
 _TEXT_LIMIT = 200
 _BY, _WITH = "ended_by", "ended_with"
-# What launchers say of a process that ended: with an error, and by a signal that nothing survives.
-_ERRED, _KILLED = "error", "killed"
-_CANCELLED, _DUE_TO = "cancelled", " DUE TO "
+# What launchers say of a process that ended: by a signal that nothing survives, and with an error.
+_FAILURES = _KILLED, _ERRED = "killed", "error"
+_CANCELLED = "cancelled"
 # A warning of NCCL, with the place in its code or not.
 _WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
 _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
@@ -86,9 +86,9 @@ class Ending:
             if found := pattern.search(text):
                 if timeout := _TIMEOUT.fullmatch(text):
                     self._ranks.add(int(timeout[1]))
-                failed = self.kind in (_KILLED, _ERRED) or (self.kind is None and self._error)
-                if kind == _CANCELLED and failed and _DUE_TO not in text:
-                    return  # a launcher ends the other processes when one has failed
+                failed = self.kind in _FAILURES or (self.kind is None and self._error)
+                if failed and _is_of_launcher(kind, text):
+                    return
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
                     whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
@@ -106,7 +106,7 @@ class Ending:
         Args:
             world_size: Ranks of the job: those that did not time out are where to look.
         """
-        if self._error and self.kind in (None, _KILLED, _ERRED):
+        if self._error and (self.kind is None or self.kind in _FAILURES):
             return {_BY: _ERRED, _WITH: self._error}
         if self.kind is None:
             return {}
@@ -127,12 +127,11 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
     caused = [attributes for attributes in found if _BY in attributes]
     if not caused:
         return {}
-    # Where a process has failed, its launcher ends the others.
-    failed = any(attributes[_BY] in (_KILLED, _ERRED) for attributes in caused)
+    failed = any(attributes[_BY] in _FAILURES for attributes in caused)
     first = min(
         caused,
         key=lambda attributes: (
-            failed and attributes[_BY] == _CANCELLED and _DUE_TO not in attributes[_WITH],
+            failed and _is_of_launcher(attributes[_BY], attributes[_WITH]),
             _ORDER.index(attributes[_BY]),
         ),
     )
@@ -142,6 +141,11 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return attributes without what ended a job."""
     return {key: value for key, value in attributes.items() if key not in (_BY, _WITH)}
+
+
+def _is_of_launcher(kind: str, text: str) -> bool:
+    """Return whether a launcher may say it when it ends the others of a process that has failed."""
+    return kind == _CANCELLED and " DUE TO " not in text
 
 
 def _shortened(text: str) -> str:

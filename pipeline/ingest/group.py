@@ -51,6 +51,7 @@ class _Grouping:
         # Further files with the content of one of a run, by identity of that one's entry.
         self._copies: dict[int, list[InputFile]] = defaultdict(list)
         self._sniffed = sniffed
+        # To settle a file, those beside it are looked at as they were sniffed.
         self._by_label = {c.entry.label: c for files in sniffed.files for c in files}
         self._files = [[self._settle(c) for c in files] for files in sniffed.files]
         self._by_label = {c.entry.label: c for files in self._files for c in files}

@@ -93,7 +93,7 @@ class Epochs(StepLines):
 
     def __init__(self) -> None:
         self._elapsed = Elapsed(SECOND_NS)
-        self._length = ""  # of all epochs so far
+        self._length = ""  # of all epochs so far; `?` where they differ
         self._before: dict[int, int] = {}  # steps before each epoch
 
     def read(self, text: str) -> list[StepValues]:
@@ -113,9 +113,7 @@ class Epochs(StepLines):
     def _steps_before(self, epoch: int, length: str) -> int:
         """Return the steps before an epoch; of other lengths, as many as bars have counted."""
         if epoch not in self._before:
-            if length != (self._length or length):
-                self._length = "?"  # from here on, epochs have any length
-            self._length = self._length or length
+            self._length = length if self._length in ("", length) else "?"
             alike = self._length != "?"
             self._before[epoch] = epoch * int(length) if alike else self.done or 0
         return self._before[epoch]

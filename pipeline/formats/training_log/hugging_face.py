@@ -88,7 +88,7 @@ class Trainer(StepLines):
         waits, self._between = self._between, False
         again, self._waiting = self._waiting, None
         # The board of LLaMA-Factory has the record written twice, first by a logger of its own.
-        waits |= again is not None and _printed_alike(again, values)
+        waits |= again is not None and _as_the_board_prints(again) == _as_the_board_prints(values)
         if of := _OF.fullmatch(values.get("global_step/max_steps", "")):  # of ms-swift
             done = int(of[1])
             yield from self._record(done, int(of[2]), values)
@@ -136,17 +136,10 @@ class Trainer(StepLines):
         return step if step and near and unit * of_epoch < 1 else None
 
 
-def _printed_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether two dicts have the same epoch and loss, be they printed with other digits."""
-    rounded = [
-        [_rounded(values.get(key, ""), digits) for key, digits in (("epoch", 2), ("loss", 4))]
-        for values in (one, other)
-    ]
-    return rounded[0] == rounded[1]
-
-
-def _rounded(text: str, digits: int) -> str:
+def _as_the_board_prints(values: Mapping[str, str]) -> tuple[str, str]:
+    """Return epoch and loss with its digits; as they are where one is no number."""
+    epoch, loss = values.get("epoch", "nan"), values.get("loss", "")
     try:
-        return f"{float(text):.{digits}f}"
+        return f"{float(epoch):.2f}", f"{float(loss):.4f}"
     except ValueError:
-        return text
+        return epoch, loss
