@@ -12,9 +12,7 @@ WITH steps AS (
         min(s.first_ns) AS window_start_ns,
         max(s.last_backward_ns) AS window_end_ns,
         count(DISTINCT s.stage) AS stages,
-        count(DISTINCT s.stage) FILTER (s.finished) AS finished_stages,
-        -- Ranks of a window overlap, or it is none.
-        max(s.first_ns) FILTER (s.finished) < min(s.last_ns) FILTER (s.finished) AS met
+        count(DISTINCT s.stage) FILTER (s.finished) AS finished_stages
     FROM _rank_steps AS s
     GROUP BY s.run_id, s.step
 )
@@ -33,7 +31,7 @@ SELECT
         WHEN s.stages < r.pp THEN 'stages_missing'
         WHEN s.finished_stages < r.pp THEN 'step_unfinished'
         WHEN s.window_end_ns = s.window_start_ns THEN 'below_clock_resolution'
-        WHEN NOT coalesce(c.aligned, false) OR NOT s.met THEN 'clocks_not_aligned'
+        WHEN NOT coalesce(c.aligned, false) OR NOT c.met THEN 'clocks_not_aligned'
         WHEN lost_in_clocks(c.uncertainty_ns, s.window_end_ns - s.window_start_ns)
             THEN 'below_clock_uncertainty'
     END AS reason

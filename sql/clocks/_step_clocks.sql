@@ -2,18 +2,21 @@
 -- @internal
 -- @grain run_id, step
 -- @column aligned BOOLEAN | One clock, or clocks that were related, and all ranks met in some step.
+-- @column met BOOLEAN | Its finished ranks overlap: all had begun before one ended.
 -- @column uncertainty_ns BIGINT ns | At most; 0 on one clock.
-WITH met AS (
-    -- Every rank of a step waits for others: ranks that never met, in no step, were read from two clocks.
-    SELECT run_id, bool_or(met) AS met
-    FROM (
-        SELECT run_id, max(first_ns) < min(last_ns) AS met
-        FROM _rank_steps
-        WHERE finished
-        GROUP BY run_id, step
-        HAVING count(*) > 1
-    ) AS steps
-    GROUP BY run_id
+WITH steps AS (
+    SELECT
+        run_id, step,
+        coalesce(max(first_ns) FILTER (finished) < min(last_ns) FILTER (finished), true) AS met,
+        count(*) FILTER (finished) > 1 AS several
+    FROM _rank_steps
+    GROUP BY run_id, step
+),
+meetings AS (
+    SELECT
+        run_id, step, met,
+        coalesce(bool_or(met) FILTER (several) OVER (PARTITION BY run_id), true) AS ever_met
+    FROM steps
 ),
 by_clock AS (
     SELECT
@@ -30,8 +33,10 @@ by_clock AS (
 SELECT
     run_id,
     step,
-    (count(*) = 1 OR bool_and(known)) AND coalesce(any_value(met), true) AS aligned,
+    -- Every rank of a step waits for others: ranks that never met, in no step, were read from two clocks.
+    (count(*) = 1 OR bool_and(known)) AND any_value(ever_met) AS aligned,
+    any_value(met) AS met,
     clocks_open_ns(anchor, near_ns, uncertainty_ns) AS uncertainty_ns
 FROM by_clock
-LEFT JOIN met USING (run_id)
+JOIN meetings USING (run_id, step)
 GROUP BY run_id, step
