@@ -2,7 +2,8 @@
 -- @topic pipeline
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- The stage with the most time per micro-batch sets the pace of all. `share` is even at one over
--- the number of stages. `reason` says what the times of a log leave out. See `rebalance` for whether another split of the layers would help.
+-- the number of stages. `reason` says what the times of a log leave out. See `rebalance` for whether another
+-- split of the layers would help.
 
 SELECT
     run_id,

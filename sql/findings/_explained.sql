@@ -1,8 +1,8 @@
 -- Series of findings that another one explains in each of its runs: what changed is the effect, who is slow is the cause.
--- Slower steps, where they are confirmed, explain a regression or drift of another figure; a slow stage, or steps that became slower within the
--- run, explain any of these; a slow rank, host or link, or slow data loading, explains these and a slow stage; a slow
--- host explains its slow ranks. What the runs before had as well explains no change: the cause loses more than twice
--- what it lost in the median of the runs with which the effect's first run is compared.
+-- Slower steps, where they are confirmed, explain a regression or drift of another figure; a slow stage, or steps that
+-- became slower within the run, explain any of these; a slow rank, host or link, or slow data loading, explains these
+-- and a slow stage; a slow host explains its slow ranks. What the runs before had as well explains no change: the cause
+-- loses more than twice what it lost in the median of the runs with which the effect's first run is compared.
 -- @internal
 -- @scope fleet
 -- @grain run_id, incident

@@ -25,6 +25,8 @@ from tracelake.output.html.shapes import IN_MODEL
 # Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
 _HEAT_ROWS = 64
 _NAMED_LAYERS = 3
+# How many steps share a point, so that a run has no more points than are drawn.
+_MERGED = "1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged"
 
 
 def _values(name: str, title: str) -> Drawing:
@@ -53,7 +55,7 @@ def _level() -> Drawing:
     "Time of a step; outliers are red. Where steps are merged, the longest.",
     f"""
     WITH counted AS (
-        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        SELECT *, {_MERGED}
         FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
         WHERE NOT warmup AND step_ms IS NOT NULL
     )
@@ -87,7 +89,7 @@ def _step_times() -> Drawing:
     "Loss of a step. Where steps are merged, the mean.",
     f"""
     WITH counted AS (
-        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        SELECT *, {_MERGED}
         FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
         -- A step without a loss is a gap in the line.
         QUALIFY count(loss) OVER (PARTITION BY run_id ORDER BY step) > 0
@@ -186,7 +188,7 @@ _LAYERS = f"""
     ),
     counted AS (
         SELECT l.*, r.varying, r.place,
-            1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+            {_MERGED}
         FROM layer_steps AS l JOIN ranked AS r USING (run_id, layer)
         WHERE NOT l.warmup AND l.total_ms IS NOT NULL
     )
