@@ -26,8 +26,7 @@ WITH judged AS (
 dates AS (
     SELECT
         incident, cluster, scope, subject,
-        -- One pair of a slow host may have been slow for another one before.
-        list_aggregate(flatten(list(slow_since)), 'quantile_disc', 0.5) AS since,
+        min(since) AS since,
         max(run_date) AS last_seen,
         list(run_id ORDER BY run_date NULLS FIRST, run_id) AS run_ids
     FROM _slow_tests

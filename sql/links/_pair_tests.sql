@@ -12,7 +12,8 @@
 -- @column tests BIGINT tests | Tests of the pair.
 -- @column unfinished BIGINT tests | Its latest test never ended.
 -- @column run_id VARCHAR | Run of the latest test.
--- @column slow_since TIMESTAMP | Of a slow pair the date of the first of its present row of slow tests; NULL without tests at this size.
+-- @column slow_dates TIMESTAMP[] | Of a slow pair the dates of its present row of slow tests, the latest first.
+-- @column ok_until TIMESTAMP | Of a slow pair the date of the latest test that is not slow; NULL without one.
 -- @column slow BOOLEAN | Below 0.8 of the reference, or unfinished; NULL with fewer than 6 pairs.
 WITH counted AS (
     SELECT
@@ -53,21 +54,23 @@ judged AS (
         count(*) OVER kind AS pairs
     FROM pairs
     WINDOW kind AS (PARTITION BY cluster, collective, ranks_per_host)
-)
-SELECT
-    * EXCLUDE (pairs, history, least_gbps),
-    CASE WHEN pairs >= 6
-        THEN unfinished = 1 OR coalesce(busbw_gbps < least_gbps, true)
-    END AS slow,
-    CASE WHEN slow THEN history[
-        coalesce(
+),
+marked AS (
+    SELECT
+        *,
+        CASE WHEN pairs >= 6
+            THEN unfinished = 1 OR coalesce(busbw_gbps < least_gbps, true)
+        END AS slow,
+        CASE WHEN slow THEN coalesce(
             list_position(
-                list_transform(
-                    history, lambda test: NOT test.cut AND test.busbw_gbps >= least_gbps
-                ),
-                true
+                list_transform(history, lambda test: NOT test.cut AND test.busbw_gbps >= least_gbps), true
             ),
             len(history) + 1
-        ) - 1
-    ].run_date END AS slow_since
-FROM judged
+        ) END AS ok_place
+    FROM judged
+)
+SELECT
+    * EXCLUDE (pairs, history, least_gbps, ok_place),
+    list_transform(history[:ok_place - 1], lambda test: test.run_date) AS slow_dates,
+    history[ok_place].run_date AS ok_until
+FROM marked
