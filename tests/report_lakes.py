@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,32 @@ def plan_run() -> Rows:
     run = {"format": "aicb_workload", "config": "p", "tp": 8, "pp": 4, "micro_batches": 9}
     source = {"source_id": 0, "path": "p.txt", "lines": 3, "row_lines": 3, "rejected": 0}
     return {"runs": [run], "sources": [source], "workload_passes": passes}
+
+
+def link_run() -> Rows:
+    """Tests of all pairs of four hosts, of which the first is slow."""
+    tests = [
+        {
+            "source_id": 0,
+            "line": line,
+            "test": line,
+            "collective": "all_reduce",
+            "size_bytes": 1000,
+            "placement": "out",
+            "time_ns": 10,
+            "ranks": 2,
+            "busbw_gbps": 40 if "a" in hosts else 100,
+            "hosts": list(hosts),
+        }
+        for line, hosts in enumerate(combinations("abcd", 2), 1)
+    ]
+    return {
+        "runs": [
+            {"format": "nccl_tests", "complete": True, "run_date": datetime(2025, 3, 1)},
+        ],
+        "sources": [{"source_id": 0, "path": "t.txt", "lines": 6, "rejected": 0}],
+        "bandwidth_tests": tests,
+    }
 
 
 def make(root: Path, runs: dict[str, Rows]) -> Lake:

@@ -47,8 +47,17 @@ A lake holds logs of distributed training jobs as tables, and models that say wh
 Begin with findings or incidents; show explains one run, diff compares two. describe names tables
 and columns with units; query runs SQL of DuckDB. A figure that is NULL was not computed: `reasons`
 says why. `evidence` says in which file and line one can look."""
+# Hosts and links that bandwidth tests show to be slow are findings of no run.
 _FINDINGS = """
-FROM findings WHERE $run IS NULL OR run_id = $run
+FROM (
+    FROM findings WHERE $run IS NULL OR run_id = $run
+    UNION ALL BY NAME
+    SELECT
+        coalesce($run, latest_run) AS run_id, kind, severity, level, subject, since, evidence,
+        advice, cause, incident
+    FROM incidents
+    WHERE runs_unit = 'test' AND ($run IS NULL OR list_contains(run_ids, $run))
+)
 ORDER BY level, cost_gpu_hours DESC NULLS LAST, run_id, kind, subject
 """
 _INCIDENTS = """
@@ -56,7 +65,7 @@ SELECT * EXCLUDE (run_ids) FROM incidents WHERE open OR $closed
 ORDER BY open DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
 """
 # Tables whose longest row shows where time went, with that time.
-_TIMED = {"ops": "duration_ns", "layer_times": "total_ns"}
+_TIMED = {"ops": "duration_ns", "layer_times": "total_ns", "train_steps": "step_time_ns"}
 
 
 def serve(lake: Lake) -> None:

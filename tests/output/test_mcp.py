@@ -6,11 +6,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from mcp import Client, StdioServerParameters
 
 from tests.conftest import SAMPLE
+from tests.report_lakes import link_run, make
+from tests.tiny_lakes import log_run
 from tracelake.lake.store import Lake
 
 SLOW = "wd8_tp2_pp2_numl4_bs1_gpt2bpetokenizer-173a3a41"
@@ -82,6 +86,28 @@ def test_every_tool_answers_with_reasons_and_lines(sample_lake: Lake) -> None:
     assert [e["where"].rsplit(":", 1)[1] for e in rows["evidence"]] == [
         str(row["line"]) for row in rows["rows"]
     ]
+
+
+def test_what_tests_and_logs_show_has_its_reason_and_line(tmp_path: Path) -> None:
+    log = log_run(steps=5, complete=False, run_date=datetime(2025, 3, 1), config="log")
+    logs = {**log, "layer_times": []}
+    lake = make(tmp_path / "lake", {"links": link_run(), "log": logs})
+    _, all_found, of_links, of_log, why = ask(
+        lake,
+        ("findings", {}),
+        ("findings", {"run": "links"}),
+        ("findings", {"run": "log"}),
+        ("ask", {"name": "why", "run": "links"}),
+    )
+    found = [(row["run_id"], row["kind"], row["subject"]) for row in all_found["rows"]]
+    assert found == [("links", "slow_node", "host a"), ("log", "incomplete", "run")]
+    assert [row["subject"] for row in of_links["rows"]] == ["host a"]
+    assert of_links["rows"][0].items() >= why["rows"][0].items()
+    (slowest,) = of_log["evidence"]
+    steps = {row["line"]: row["step_time_ns"] for row in logs["train_steps"]}
+    longest = max(steps, key=lambda line: steps[line] or 0)
+    assert slowest["where"].endswith(f":{longest}")
+    assert slowest["shows"] == "longest row in train_steps"
 
 
 def test_a_wrong_call_is_an_answer_that_says_what_to_do(sample_lake: Lake) -> None:

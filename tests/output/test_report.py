@@ -6,6 +6,7 @@ import email.policy
 import hashlib
 import importlib
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ import pytest
 
 from tests.conftest import ROOT, Command, Result
 from tests.pages import Node, charts, own, packed, read_page
-from tests.report_lakes import make, plan_run, trace_run
+from tests.report_lakes import link_run, make, plan_run, trace_run
 from tests.tiny_lakes import log_run
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.ingest.options import Options
@@ -217,6 +218,34 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(
     assert older_text.startswith(f"c2: {cheap}")
     other = write(several, tmp_path / "other.html", runs=["e3"])
     assert "No problems found." in other.text
+
+
+def test_each_command_of_a_card_answers(tmp_path: Path, tracelake: Command) -> None:
+    broken = log_run(steps=5, complete=False, run_date=datetime(2025, 3, 1), config="log")
+    lake = make(
+        tmp_path / "lake",
+        {
+            "trace": trace_run(slow=1.5, run_date=datetime(2025, 3, 1)),
+            "log": broken,
+            "links": link_run(),
+        },
+    )
+    cards = write(lake, tmp_path / "page.html").all("article")
+    offered = {
+        card.all("h3")[0].text: [code.text for code in card.all("details", "sql")[0].all("code")]
+        for card in cards
+    }
+    assert len(offered) == 3
+    for title, commands in offered.items():
+        assert any("timeline" in command for command in commands) == ("rank 2" in title), title
+        for command in commands:
+            program, *arguments = shlex.split(command)
+            given = [
+                str(tmp_path / word) if word == "trace.json.gz" else word for word in arguments
+            ]
+            answer = tracelake(*given, "--lake", lake.root)
+            assert (program, answer.code) == ("tracelake", 0), answer.err
+            assert "(0 rows)" not in answer.out, command
 
 
 def test_attention_lists_what_is_worse_than_earlier_runs(several: Lake, tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ _SHARES = f"""
     GROUP BY ALL
     ORDER BY run_id, ms DESC, name
 """
+# As `timeline` asks: of these runs those whose operations have points in time.
+_WITH_TIMES = """
+    SELECT DISTINCT run_id FROM clock_offsets WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
+"""
 _CHANGES = """
     SELECT run_id, concat_ws(' ', op, 'stage ' || stage) AS name, change_ms, baseline_ms, run_ms
     FROM step_changes
@@ -100,6 +104,7 @@ class Incident:
         ranks: Slowdown of ranks over nights.
         changes: Where the time of the latest run went.
         money: What it costs a day, where an hour has a price.
+        timed: Its latest run has a timeline.
     """
 
     row: Row
@@ -111,6 +116,7 @@ class Incident:
     ranks: Markup | None
     changes: Markup | None
     money: float | None
+    timed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,7 @@ def read_fleet_view(
     figures = {column.name: head(column).label for column in relation_columns("run_summary")}
     latest = [row["latest_run"] for row in shown]
     changes = read_waterfalls(con, latest)
+    timed = {row["run_id"] for row in page_rows(con, _WITH_TIMES, [latest])}
     cards = []
     for row in shown:
         runs = [names[run_id] for run_id in row["run_ids"]]
@@ -185,6 +192,7 @@ def read_fleet_view(
                 _ranks(con, nights, row) if len(nights) > 1 else None,
                 changes.get(row["latest_run"]),
                 None if price is None or cost is None else price * cost,
+                row["latest_run"] in timed,
             )
         )
     plots = [
