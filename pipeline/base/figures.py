@@ -104,13 +104,21 @@ def certainty(basis: str | None, bound: str | None) -> str:
     return (bound or ("by replay" if basis == "replay" else "")).replace("_", " ")
 
 
-def cost(hours: float, basis: str | None, bound: str | None, per: str = "") -> str:
-    """Return the cost of a finding or incident, and how sure it is; see `certainty`.
+def lost(hours: float | None, basis: str | None, per: str = "") -> str:
+    """Return the cost of a finding or incident; of a replay that names nobody, its limit.
 
     Args:
         per: What the hours are for, such as `a day`; nothing for the run itself.
     """
-    return " ".join(filter(None, (gpu_hours(hours), per, certainty(basis, bound))))
+    if hours == 0:
+        return "less than 3 % of the steps" if basis == "replay" else ""
+    return " ".join(filter(None, (gpu_hours(hours), hours and per)))
+
+
+def cost(hours: float | None, basis: str | None, bound: str | None, per: str = "") -> str:
+    """Return the cost as `lost` does, and how sure it is as `certainty` does."""
+    found = lost(hours, basis, per)
+    return found and " ".join(filter(None, (found, certainty(basis, bound))))
 
 
 def seen_in(slow: int, runs: int, unit: str) -> str:

@@ -28,7 +28,7 @@ _INCIDENTS = """
 SELECT incident, kind, severity, subject, config, cost_gpu_hours_per_day, coalesce(cost_bound, '')
 FROM incidents WHERE open ORDER BY incident
 """
-# The latest run of each configuration.
+# The latest run of each configuration: of several without a date none is known to be it.
 _CONFIGS = """
 SELECT h.config, s.step_p50_ms / 1e3, s.bubble_ratio, s.busbw_gbps * 1e9, s.gpu_hours_lost
 FROM run_summary AS s
@@ -36,7 +36,7 @@ JOIN run_history AS h USING (run_id)
 WHERE h.config IS NOT NULL
 QUALIFY row_number() OVER (
     PARTITION BY h.config ORDER BY h.run_date DESC NULLS LAST, run_id DESC
-) = 1
+) = 1 AND (h.run_date IS NOT NULL OR count(*) OVER (PARTITION BY h.config) = 1)
 ORDER BY h.config
 """
 

@@ -15,9 +15,10 @@ WITH regressions AS (
         *,
         unnest(regressions) AS sentence,
         split_part(sentence, ' ', 1) AS figure,
-        list_contains(confirmed_regressions, sentence) AS figure_confirmed
+        list_contains(confirmed_regressions, sentence) AS figure_confirmed,
+        max(CASE WHEN verdict <> 'not_comparable' THEN run_date END) OVER (PARTITION BY config) AS until
     FROM run_history
-    WHERE verdict = 'regressed'
+    QUALIFY verdict = 'regressed'
 ),
 -- What a regression is seen beside is the latest run before it that has none.
 good AS (
@@ -39,8 +40,8 @@ operations AS (
     -- Which pass of a slow rank fills the moments that the others wait for it says nothing.
     SELECT
         run_id, stage,
-        CASE WHEN kind IN ('compute', 'overlap') THEN 'compute' ELSE op END AS op,
         CASE kind WHEN 'overlap' THEN 'compute' ELSE kind END AS what,
+        CASE what WHEN 'compute' THEN what ELSE op END AS op,
         ordered_sum(change_ms) AS change_ms,
         ordered_sum(share_ratio) AS share_ratio
     FROM step_changes
@@ -63,7 +64,7 @@ SELECT
     concat(
         r.sentence,
         '; ' || format('{} explains {:.1f} ms of the change', concat_ws(' of stage ', c.op, c.stage), c.change_ms),
-        CASE WHEN r.figure_confirmed THEN '' ELSE '; seen once, not confirmed' END,
+        CASE WHEN r.figure_confirmed THEN '' ELSE '; the run before does not confirm it' END,
         '.'
     ) AS evidence,
     CASE WHEN r.figure = 'step_p50_ms' THEN 1 - ratio(r.step_p50_ms_baseline, r.step_p50_ms) END AS lost_ratio,
@@ -73,7 +74,7 @@ SELECT
         WHEN c.kind = 'compute' THEN 'compute'
         ELSE 'unclear'
     END AS cause,
-    CASE WHEN r.figure_confirmed
+    CASE WHEN r.figure_confirmed OR r.run_date < r.until
         THEN concat_ws(' ', 'See what changed: tracelake diff', g.hash, n.hash)
         ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
     END AS advice

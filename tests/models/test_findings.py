@@ -586,6 +586,24 @@ def test_what_is_confirmed_is_not_explained_by_what_is_not(
     }
 
 
+def test_a_regression_waits_for_the_next_run_until_there_is_one(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    def night(n: int) -> Rows:
+        return later_stage(pipelined(run_date=day(n), host=False), 15 if n > 6 else 0)
+
+    of_night = "run_id = 'night7' AND subject = 'step_p50_ms'"
+    lake = make(tmp_path / "lake", {f"night{n}": night(n) for n in range(8)})
+    (alone,) = ask(tracelake, lake, f"FROM findings WHERE {of_night}")
+    assert alone["advice"].startswith("Wait for the next run")
+    commit_run(lake, "night8", night(8))
+    build(lake)
+    (followed,) = ask(tracelake, lake, f"FROM findings WHERE {of_night}")
+    assert followed["advice"] == "See what changed: tracelake diff night6 night7"
+    assert followed["severity"] == alone["severity"] == "notice"
+    assert followed["evidence"] == alone["evidence"]
+
+
 def test_a_rank_that_was_slow_long_before_explains_no_later_regression(
     tracelake: Command, series: Lake
 ) -> None:

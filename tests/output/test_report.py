@@ -259,6 +259,20 @@ def test_attention_lists_what_is_worse_than_earlier_runs(several: Lake, tmp_path
     assert "No problems found." in even.text
 
 
+def test_headings_count_alarms_and_name_notices(tmp_path: Path) -> None:
+    runs = {
+        f"night{n}": trace_run(slow=1.4 if n > 7 else 1, run_date=datetime(2025, 3, n))
+        for n in range(1, 10)
+    }
+    lake = make(tmp_path / "lake", runs)
+    page = write(lake, tmp_path / "page.html")
+    assert page.by_id("regressed").all("summary")[0].text == "Regressions 2 and 1 notice"
+    write_report(lake, tmp_path / "a.md", now=NOW, form=ReportFormat.MARKDOWN)
+    title, *lines = (tmp_path / "a.md").read_text().splitlines()
+    assert "regressions 2" in title.split(", ")
+    assert "## Regressions (2 and 1 notice)" in lines
+
+
 def test_passed_over_inputs_are_told_but_not_beside_named_runs(
     several: Lake, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import duckdb
 
 from tracelake.base.figures import cost, count
-from tracelake.base.text import some
+from tracelake.base.text import counted, some
 from tracelake.output.html.cells import LIST_ITEMS, Row
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
@@ -67,7 +67,8 @@ class Group:
     Attributes:
         kind: Name of the kind, as class and anchor.
         level: bad, warn or note.
-        count: How many there are, shown or not.
+        count: How many there are, shown or not; where some are more than notices only these.
+        notices: The others.
         items: The first of them: run and text; the run is None for files that belong to none.
         query: What lists them all.
         runs: Runs that have one that is more than a notice.
@@ -82,6 +83,13 @@ class Group:
     query: str
     runs: frozenset[str] = field(default_factory=frozenset)
     carded: bool = False
+    notices: int = 0
+
+    @property
+    def counted(self) -> str:
+        """How many there are, as text."""
+        notices = f" and {counted(self.notices, 'notice')}" if self.notices else ""
+        return f"{count(self.count)}{notices}"
 
 
 def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Group]:
@@ -118,23 +126,24 @@ def read_verdicts(con: duckdb.DuckDBPyConnection) -> dict[str, list[Row]]:
 
 
 def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
+    graver = sum(row["severity"] != "notice" for row in rows)
     untold = sorted(rows, key=lambda row: row["incident"] is not None)  # cards tell the others
     return Group(
         kind,
         title,
         _LEVELS[rows[0]["severity"]],
-        len(rows),
+        graver or len(rows),
         [(row["run_id"], _text(row)) for row in untold[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
         all(row["incident"] for row in rows),
+        len(rows) - graver if graver else 0,
     )
 
 
 def _text(row: Row) -> str:
-    hours = row["cost_gpu_hours"]
-    lost = f" It cost {cost(hours, row['cost_basis'], row['cost_bound'])}." if hours else ""
-    return f"{row['evidence']}{lost} {row['advice']}"
+    lost = cost(row["cost_gpu_hours"], row["cost_basis"], row["cost_bound"])
+    return " ".join(filter(None, (row["evidence"], lost and f"It cost {lost}.", row["advice"])))
 
 
 def _skipped(row: Row) -> str:

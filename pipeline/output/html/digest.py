@@ -77,7 +77,7 @@ def render_markdown(
         lines += [f"- **{_plain(name)}**: {_plain(text)}" for name, text in open_ones]
         lines += ["", "All of them: `tracelake ask incidents`", ""]
     for group in content.groups:
-        lines += [f"## {_plain(group.title)} ({count(group.count)})", ""]
+        lines += [f"## {_plain(group.title)} ({group.counted})", ""]
         for run_id, text in group.items:
             name = f"**{_plain(run_id)}**: " if run_id else ""
             lines.append(f"- {name}{_plain(text)}")
@@ -167,8 +167,7 @@ def _incident(content: Content, incident: Incident) -> str:
     since = f" since {row['since']:%Y-%m-%d}" if row["since"] else ""
     seen = seen_in(row["slow_runs"], row["runs"], row["runs_unit"])
     where = ", ".join(filter(None, [seen, f"last in {latest['label']} ({latest['hash']})"]))
-    hours = row["cost_gpu_hours_per_day"]
-    daily = cost(hours, row["cost_basis"], row["cost_bound"], "a day") if hours else ""
+    daily = cost(row["cost_gpu_hours_per_day"], row["cost_basis"], row["cost_bound"], "a day")
     lost = f" It costs {daily}." if daily else ""
     return (
         f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {where}."
@@ -204,7 +203,7 @@ def _mail_body(content: Content, shown: list[Picture]) -> str:
         parts += [f"<li><b>{safe(name)}</b><br>{safe(text)}</li>" for name, text in open_ones]
         parts.append("</ul>")
     for group in content.groups:
-        parts.append(f"<h3>{safe(group.title)} ({count(group.count)})</h3><ul>")
+        parts.append(f"<h3>{safe(group.title)} ({group.counted})</h3><ul>")
         for run_id, text in group.items:
             name = f"<b>{safe(run_id)}</b><br>" if run_id else ""
             parts.append(f"<li>{name}{safe(text)}</li>")

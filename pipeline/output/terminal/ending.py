@@ -108,20 +108,19 @@ def print_ending(incidents: list[Row], alone: list[Row], counts: Row, page: Page
 
 def _incident(row: Row) -> str:
     """Return an incident as one line: what, since when, why, what it costs."""
-    hours = row["cost_gpu_hours_per_day"]
     since = row["since"] and row["since"][: 16 if row["kind"] in _WITHIN else 10]
     parts = _what(row, f" since {since}" if since else "")
-    if hours is not None:
-        parts.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
+    parts.append(
+        cost(row["cost_gpu_hours_per_day"], row["cost_basis"], row["cost_bound"], "a day")
+    )
     parts.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
     return ", ".join(filter(None, parts))
 
 
 def _finding(row: Row) -> str:
     """Return a finding as one line: what, why, what it cost."""
-    hours = row["cost_gpu_hours"]
-    lost = [cost(hours, row["cost_basis"], row["cost_bound"])] if hours else []
-    return ", ".join([*_what(row), *lost])
+    lost = cost(row["cost_gpu_hours"], row["cost_basis"], row["cost_bound"])
+    return ", ".join(filter(None, [*_what(row), lost]))
 
 
 def _what(row: Row, since: str = "") -> list[str]:

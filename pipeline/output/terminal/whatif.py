@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracelake.base.figures import gpu_hours, milliseconds, percent, slowdown
+from tracelake.base.figures import gpu_hours, lost, milliseconds, percent, slowdown
 from tracelake.output.terminal.facts import why
 from tracelake.output.terminal.page import DIM, Cell, Column, Page
 
@@ -29,7 +29,7 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
             f" (S {slowdown(document['s_balance'])} of that)"
         )
     )
-    page.prose(f"cause: {document['cause']}; {gpu_hours(document['gpu_hours_lost'])} lost")
+    page.prose(f"cause: {document['cause']}; {lost(document['gpu_hours_lost'], 'replay')} lost")
     if document["reason"] == "one_peer":
         page.prose("ranks have fewer than 3 peers: what they lost may be more", style=DIM)
     if question := document.get("question"):
