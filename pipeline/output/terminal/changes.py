@@ -45,6 +45,7 @@ _CALL_FIGURES = {"time_ms": 1, "calls": 0, "time_p50_ms": 1, "busbw_p50_gbps": -
 _COLLECTIVES = """
     SELECT *, calls * time_p50_ms AS time_ms FROM collective_bandwidth WHERE calls > 0
 """
+_TIMERS = "SELECT * FROM timer_summary WHERE share_ratio IS NOT NULL"
 _STAGES = """
     SELECT * REPLACE (CASE basis WHEN 'measured' THEN bubble_ratio END AS bubble_ratio)
     FROM stage_summary
@@ -124,9 +125,10 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
     Returns:
         Every figure has `before`, `after`, `change` (after - before), `change_ratio` (over before)
         and `verdict`: better, worse, same (less than 1 % of before), or NULL where neither is
-        better or a run lacks it. `headline` has them by name, `stages`, `layers` and `collectives`
-        by key and name. `operations` says where the difference of the median step went: the changes
-        of the operations' shares and a `rest` add up to it, `running_ms` as far as each row.
+        better or a run lacks it. `headline` has them by name, `stages`, `layers`, `timers` and
+        `collectives` by key and name. `operations` says where the difference of the median step
+        went: the changes of the operations' shares and a `rest` add up to it, `running_ms` as far
+        as each row.
         `comparable`: both have the same configuration, and a size of the job is known; `caveats`
         say what to keep in mind.
     """
@@ -164,6 +166,7 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
         "headline": _headline(summaries[before], summaries[after]),
         "stages": _keyed(con, before, after, _STAGES, ("stage",), _STAGE_FIGURES),
         "layers": _keyed(con, before, after, "FROM layer_stats", ("layer",), {"p50_ms": 1}),
+        "timers": _keyed(con, before, after, _TIMERS, ("name",), {"max_ms": 1, "spread_ms": 1}),
         "collectives": _keyed(con, before, after, _COLLECTIVES, _CALL, _CALL_FIGURES),
         "ranks": read_rows(con, _RANKS, [before, after]),
         "not_computable": {

@@ -28,6 +28,7 @@ def print_changes(document: Document, page: Page) -> None:
     _headline(document, page)
     _stages(document, page)
     _layers(document, page)
+    _timers(document, page)
     _collectives(document, page)
     _ranks(document, page)
     _missing(document, page)
@@ -145,13 +146,26 @@ def _per_stage(stages: Sequence[Row]) -> list[Row]:
 
 
 def _layers(document: Document, page: Page) -> None:
-    found = [row for row in document["layers"] if _tells(row["figures"]["p50_ms"])]
+    found = _named(document["layers"], "p50_ms")
     page.heading("Layers", _shown(found, "change") or _nothing(document["layers"], "layers"))
-    rows = [
-        {"layer": row["layer"], "figure": "p50_ms", **row["figures"]["p50_ms"]}
-        for row in found[:_ROWS]
+    page.table((Column("layer", least=8), *_CHANGE), found[:_ROWS])
+
+
+def _timers(document: Document, page: Page) -> None:
+    """Print timers that changed; of runs without timers nothing."""
+    if timers := document["timers"]:
+        found = _named(timers, "max_ms")
+        page.heading("Timers", _shown(found, "change") or _nothing(timers, "timers"))
+        page.table((Column("timer", "name", least=12), *_CHANGE), found[:_ROWS])
+
+
+def _named(rows: Sequence[Row], figure: str) -> list[Row]:
+    """Return this figure of the rows where it changed."""
+    return [
+        {**row, "figure": figure, **row["figures"][figure]}
+        for row in rows
+        if _tells(row["figures"][figure])
     ]
-    page.table((Column("layer", least=8), *_CHANGE), rows)
 
 
 def _collectives(document: Document, page: Page) -> None:
@@ -176,19 +190,20 @@ def _collectives(document: Document, page: Page) -> None:
         return _style(verdict(row))
 
     columns = (
-        Column("collective", collective),
+        Column("collective", collective, least=10),
         Column("group", "group_kind"),
         Column("size", "size_bytes"),
-        Column("dtype", spare=3),
-        Column("calls", both("calls"), right=True, spare=2),
+        Column("dtype", spare=4),
+        Column("calls", both("calls"), right=True, spare=3),
         Column("in all", both("time_ms"), right=True),
         Column(
             "relative",
             lambda row: figures.signed(row["figures"]["time_ms"]["change_ratio"]),
             style,
             right=True,
+            spare=1,
         ),
-        Column("busbw", both("busbw_p50_gbps"), right=True, spare=1),
+        Column("busbw", both("busbw_p50_gbps"), right=True, spare=2),
         Column("verdict", verdict, style),
     )
     page.table(columns, found[:_ROWS])
@@ -239,7 +254,7 @@ def _side(name: str) -> Column:
     return Column(name, lambda row: figures.figure(row["figure"], row[name]), right=True)
 
 
-_FIGURE = Column("figure", lambda row: figures.label(row["figure"]))
+_FIGURE = Column("figure", lambda row: figures.label(row["figure"]), least=12)
 # Columns of rows with a figure's name, its values, and how they changed.
 _CHANGE = (
     _side("before"),

@@ -110,9 +110,7 @@ def _incident(row: Row) -> str:
     """Return an incident as one line: what, since when, why, what it costs."""
     since = row["since"] and row["since"][: 16 if row["kind"] in _WITHIN else 10]
     parts = _what(row, f" since {since}" if since else "")
-    parts.append(
-        cost(row["cost_gpu_hours_per_day"], row["cost_basis"], row["cost_bound"], "a day")
-    )
+    parts.append(cost(row["cost_gpu_hours_per_day"], row["cost_basis"], row["cost_bound"], "a day"))
     parts.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
     return ", ".join(filter(None, parts))
 

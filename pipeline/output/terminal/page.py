@@ -205,7 +205,7 @@ class Page:
                 text = space + text if wanted[place].aligned_right else text + space
                 pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
             self.line(*pieces)
-        if dropped := [c.name for place, c in enumerate(wanted) if place not in widths]:
+        if dropped := [c.name for place, c in enumerate(wanted) if c.name and place not in widths]:
             note = f"columns that do not fit: {', '.join(dropped)}"
             self.prose(note, first=" " * indent, style=DIM)
 

@@ -135,8 +135,8 @@ def print_collectives(document: Document, page: Page) -> None:
     timed = any(row["time_ms"] is not None for row in found["longest"][:1])
     order = "longest in total" if timed else "most frequent"
     columns = (
-        Column("collective", collective),
-        Column("group", _group),
+        Column("collective", collective, least=10),
+        Column("group", _group, least=6),
         Column("size", "size_bytes"),
         Column("dtype", spare=5),
         Column("calls", lambda row: figures.count(row["calls"]), right=True, spare=2),

@@ -162,17 +162,18 @@ def _attention(document: Document, page: Page) -> None:
         page.heading("Attention", repeats if document["copy_of"] else "No problems found")
         return
     page.heading("Attention")
+    width = max(12, *(len(kind["kind"]) for kind in found))
     for kind in found:
         style = SEVERITIES[kind["severity"]]
         pairs = zip(kind["seen"], kind["advice"], strict=True)
         for advice, alike in itertools.groupby(pairs, key=itemgetter(1)):
             for seen, _ in alike:
-                page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
-            page.prose(advice, first=" " * 15, style=DIM)
+                page.prose(seen, first=f"  {kind['kind']:<{width}} ", mark=style)
+            page.prose(advice, first=" " * (width + 3), style=DIM)
         if kind["count"] > len(kind["seen"]):
             more = f"... and {figures.count(kind['count'] - len(kind['seen']))} more"
             command = f'tracelake query "{kind["query"]}"'
-            page.prose(f"{more}: {command}", first=" " * 15, style=DIM)
+            page.prose(f"{more}: {command}", first=" " * (width + 3), style=DIM)
 
 
 def _faults(document: Document, page: Page) -> None:
