@@ -112,7 +112,7 @@ def lost(hours: float | None, basis: str | None, per: str = "") -> str:
     """
     if hours == 0:
         return "less than 3 % of the steps" if basis == "replay" else ""
-    return " ".join(filter(None, (gpu_hours(hours), hours and per)))
+    return f"{gpu_hours(hours)} {per}".strip() if hours else ""
 
 
 def cost(hours: float | None, basis: str | None, bound: str | None, per: str = "") -> str:
