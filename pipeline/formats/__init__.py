@@ -77,6 +77,10 @@ def unclaimed(head: bytes) -> Claim:
     return Claim.NO
 
 
+# The name is that of a folder and a value in SQL.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+# What tracelake itself writes down of runs and their inputs.
+_OWN_TABLES = frozenset({"runs", "sources", "rejects", "faults", "skipped"})
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
@@ -308,6 +312,19 @@ class Format:
     clock_tick_ns: int | None = None
     earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise `ContractError` for a name or tables that no format can have."""
+        if not _NAME.fullmatch(self.name):
+            raise ContractError(
+                f"format {self.name!r}: the name has other signs than letters, digits and _",
+                hint="begin it with a letter",
+            )
+        if own := sorted(_OWN_TABLES.intersection(self.tables)):
+            raise ContractError(
+                f"format {self.name}: no format fills {', '.join(own)}; tracelake does",
+                hint="see schemas/ for the other tables",
+            )
+
     def begins(self, head: bytes) -> bool:
         """Return whether a file with these first bytes begins as only files of this format do."""
         return self.begin is not None and self.begin.match(first_text(head)) is not None
@@ -353,7 +370,7 @@ def _own(name: str) -> Format:
 def _installed(point: EntryPoint) -> Format:
     try:
         declared = point.load()
-    except Exception as error:  # whatever its author did wrong
+    except (Exception, SystemExit) as error:  # whatever its author did wrong
         reason = f"{type(error).__name__}: {error}"
         raise ContractError(
             f"{_origin(point)} cannot be imported: {reason}", hint=_repair(point)

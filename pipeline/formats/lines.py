@@ -325,4 +325,7 @@ def _check_groups(name: str, kind: Row | Context, filled: Sequence[str]) -> list
                 f"format {name}: the group {group} has a unit that is not of its column",
                 hint="add __s, __ms, __us or __ns to the name of a column of nanoseconds",
             )
-    return [column for column, _ in groups.values()]
+    columns = [column for column, _ in groups.values()]
+    if len({*columns}) < len(columns):
+        raise ContractError(f"format {name}: several groups of {kind.pattern!r} fill one column")
+    return columns

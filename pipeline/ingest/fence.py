@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tracelake.base.errors import InputError, TracelakeError
+from tracelake.base.errors import ContractError, InputError, TracelakeError
 from tracelake.base.text import counted
 from tracelake.formats import Chunk, Format, Parser, RunFacts
 from tracelake.formats.ledger import Ledger
 from tracelake.inputs.streams import FileRef
 from tracelake.schema.format_names import installed_formats
+from tracelake.schema.tables import tables
 
 if TYPE_CHECKING:
     from tracelake.ingest.run_plan import RunPlan
@@ -69,7 +70,8 @@ class ParserFailedError(Exception):
 class Fence:
     """Raises `ParserFailedError` for every unexpected error of a format's code inside.
 
-    Errors of tracelake, of the operating system and of memory, and interrupts, stay what they are.
+    Errors of tracelake, of the operating system and of memory, and interrupts, stay what they are,
+    but for `ContractError`: a format breaks its contract.
     A class is faster than a generator: each format looks at each file inside a fence.
     """
 
@@ -131,7 +133,22 @@ class FencedParser:
         """Return rows ready so far by table."""
         with self.fence():
             ready = self._parser.drain()
-            return {table: self.fenced(batches) for table, batches in ready.items()}
+            return {
+                table: self.fenced(self._checked(table, batches))
+                for table, batches in ready.items()
+            }
+
+    def _checked(self, table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches; raise `ValueError` for one that is not of a table of the format."""
+        if table not in self._plan.format.tables:
+            raise ValueError(f"rows of {table}, which is none of the format's tables")
+        known = tables()[table]
+        for batch in batches:
+            if not batch.schema.equals(known.storage_schema):
+                raise ValueError(f"the columns of the rows are not those of the table {table}")
+            if lacking := sorted(name for name in known.required if batch[name].null_count):
+                raise ValueError(f"rows of {table} without {', '.join(lacking)}")
+            yield batch
 
     def finish(self) -> RunFacts:
         """End the run."""
@@ -195,5 +212,5 @@ def _unexpected(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno is None
     if isinstance(error, Exception):
-        return not isinstance(error, _OF_THE_JOB)
+        return isinstance(error, ContractError) or not isinstance(error, _OF_THE_JOB)
     return (type(error).__module__, type(error).__name__) == _PANIC

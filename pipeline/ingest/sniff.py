@@ -209,6 +209,8 @@ class _Sniffer:
                 fmt, text = _past_preamble(entry, head, fmt)
             with Fence(fmt, [entry]):
                 base = fmt.facts(strip_suffix(entry.label), text)
+                if not (isinstance(base, FileFacts) and isinstance(base.stamp, datetime | None)):
+                    raise TypeError(f"facts() gave {base!r:.80}, no FileFacts with its stamp")
         except ParserFailedError as error:
             self.sniffed.failures.append(error.failure)
             return Skip(entry.path, entry.member, PARSER_FAILED, lasting=False)

@@ -192,6 +192,83 @@ def test_a_row_that_its_table_cannot_hold_stops_no_other_run(tmp_path: Path) -> 
     assert found == [(number, "bad_value") for number in refused for _ in range(2)]
 
 
+_NAMED = """
+from tracelake.formats import FileFacts, Format, one_run_per_file
+
+FORMAT = Format(
+    name={!r}, doc="", version=1, tables=({!r},),
+    facts=FileFacts, group=one_run_per_file, parser=print,
+)
+"""
+_BREAKING = """
+def broken(number, **changed):
+    found = format_of(number, {"step": 1})
+    for name, value in changed.items():
+        object.__setattr__(found, name, value)
+    return found
+
+def drained(table, **columns):
+    def drain(self):
+        import pyarrow as pa
+        return {table: iter([pa.RecordBatch.from_pydict(columns)])}
+
+    class Parser:
+        def __init__(self, run, ledger):
+            self.ledger, self.sources = ledger, run.sources
+        def feed(self, chunk):
+            pass
+        def finish(self):
+            return RunFacts()
+
+    Parser.drain = drain
+    return Parser
+
+def facts(path, head):
+    from tracelake.formats import FileFacts
+    return FileFacts(path, path, stamp="2026-01-01")
+
+def without_step():
+    from tracelake.schema.tables import tables
+    kept = tables()["train_steps"]
+    def drain(self):
+        yielded = kept.batch({"source_id": [0], "line": [1]})
+        return {"train_steps": [yielded]}
+    made = drained("train_steps")
+    made.drain = drain
+    return made
+"""
+# What formats give that no lake can hold, and what is said of it.
+_BROKEN = {
+    "facts=facts": "facts() gave FileFacts",
+    "facts=lambda path, head: None": "facts() gave None",
+    "group=lambda files, gap: list(files)": "AttributeError: ",
+    "group=lambda files, gap: [files[:1]]": "group() put a file into no run, or into several",
+    "group=lambda files, gap: [files, files[:1]]": "group() put a file into no run, or",
+    'parser=drained("nope")': "rows of nope, which is none of the format's tables",
+    'parser=drained("train_steps", step=[1])': "the columns of the rows are not those of",
+    "parser=without_step()": "rows of train_steps without step",
+    'lines=(Row("train_steps", r"step=(?P<step>[0-9]+)(?= )"),)': "polars cannot use the",
+}
+
+
+@pytest.mark.parametrize("change", _BROKEN)
+def test_what_a_format_gives_wrongly_costs_its_own_runs(change: str, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    code = f"{_READING}{_BREAKING}from tracelake.formats.lines import Row\n"
+    made = f"ROWS = broken(0, {change})\n"
+    site = installed(tmp_path / "site", "rows_0 = my_steps:ROWS", code + made)
+    (tmp_path / "logs").mkdir()
+    for name in "ab":
+        (tmp_path / "logs" / f"{name}.steps").write_text(f"# rows 0\nstep=1 {name}\n")
+    shutil.copy(next((ROOT / "data/sample").rglob("*gpus.txt")), tmp_path / "logs")
+    lake = tmp_path / "lake"
+    done = with_path(site, "ingest", tmp_path / "logs", "--lake", lake)
+    assert done.returncode == 3, done.stderr
+    assert "because the reader of the format in my-steps failed" in done.stderr
+    assert _BROKEN[change] in done.stderr
+    assert rows(lake, "runs", "format") == [("aicb_workload",)]
+
+
 @pytest.mark.parametrize(
     ("target", "code", "said"),
     [
@@ -200,6 +277,9 @@ def test_a_row_that_its_table_cannot_hold_stops_no_other_run(tmp_path: Path) -> 
         ("step_lines = my_steps:FORMAT", "1 / 0", "ZeroDivisionError: division by zero"),
         ("steps = my_steps:FORMAT", "", "is not a Format with name='steps'"),
         ("optimus = my_steps:FORMAT", "", "there is another format of this name"),
+        ("a/b = my_steps:FORMAT", _NAMED.format("a/b", "train_steps"), "other signs than letters"),
+        ("a = my_steps:FORMAT", _NAMED.format("a", "runs"), "no format fills runs; tracelake does"),
+        ("a = my_steps:FORMAT", "raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
     ],
 )
 def test_an_entry_point_that_is_broken_is_named(
