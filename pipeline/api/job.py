@@ -122,7 +122,7 @@ def _value(name: str, option: inspect.Parameter, value: Any) -> Any:
 run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [
         *(p for p in inspect.signature(run).parameters.values() if p.kind != p.VAR_KEYWORD),
-        *_OPTIONS.values(),
+        *(p.replace(annotation=get_args(p.annotation)[0]) for p in _OPTIONS.values()),
     ],
     return_annotation=dict[str, Any],
 )

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import duckdb
+import numpy as np
 
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import parse_size
@@ -86,7 +87,13 @@ class OpenLake:
         """
         if not isinstance(params, Mapping | None):
             raise UsageError("params are values by name", hint='give {"most": 0.3} for $most')
-        values = {name.lower(): value for name, value in (params or {}).items()}
+        if not isinstance(query, str) or not all(isinstance(name, str) for name in params or ()):
+            raise UsageError("a query and the names of params are texts", hint='"SELECT $most"')
+        # DuckDB does not take the scalars of numpy, which loops over columns give.
+        values = {
+            name.lower(): value.item() if isinstance(value, np.generic) else value
+            for name, value in (params or {}).items()
+        }
 
         def ask(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
             statements = read_statements(con, query, values)

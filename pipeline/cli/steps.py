@@ -76,7 +76,8 @@ def read_age(text: str | None, option: str = "--since") -> timedelta | None:
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 5) or unit not in units:
-        raise UsageError(f"invalid {option} {text!r}", hint="give 30s, 90m, 24h, 7d or 2w")
+        hint = "give 30s, 90m, 24h, 7d or 2w; a number has at most five digits"
+        raise UsageError(f"invalid {option} {text!r}", hint=hint)
     return timedelta(**{units[unit]: int(number)})
 
 

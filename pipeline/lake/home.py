@@ -13,6 +13,7 @@ from tracelake.base.errors import (
     ChangedError,
     LakeError,
     RefusedError,
+    UsageError,
     advice_on,
     is_refusal,
 )
@@ -29,6 +30,8 @@ RECORDS = "_run"
 
 # The object that marks a lake in a store, where there are no folders.
 _MARK = f"{MANIFESTS}/_lake"
+# What DuckDB takes for patterns in names of files, or for more than the name of a database.
+_PATTERNS = frozenset("*?[\\")
 
 
 class Home(NamedTuple):
@@ -97,7 +100,13 @@ def make_home(name: str | Path) -> Home:
         return home
     try:
         path = Path(os.path.realpath(name))
-        if not (path / MANIFESTS).is_dir() and path.is_dir() and any(path.iterdir()):
+        made = (path / MANIFESTS).is_dir()
+        if not made and (signs := sorted(_PATTERNS.intersection(str(path)))):
+            raise UsageError(
+                f"a lake cannot be at {path}: DuckDB takes {' '.join(signs)} for more than a name",
+                hint="give another directory with --lake",
+            )
+        if not made and path.is_dir() and any(path.iterdir()):
             raise LakeError(
                 "the directory is not empty and not a lake",
                 path=name,

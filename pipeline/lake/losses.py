@@ -1,4 +1,4 @@
-"""Find part files that are missing or damaged, and the runs that they belong to.
+"""Find part files that are missing, damaged or without their manifest, and their runs.
 
 The name of a part has the hash of its content. A part is hashed when it is first read, and again
 when its size or modification date has changed.
@@ -19,7 +19,7 @@ from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import Mark, PartFiles
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, columns
 
-MISSING, DAMAGED = "missing", "damaged"
+MISSING, DAMAGED, UNNAMED = "missing", "damaged", "without a manifest"
 # A prime number: jobs that are run every n-th day, for any n below it, verify all parts as well.
 SHARES = 31
 
@@ -29,7 +29,7 @@ class Losses:
     """Parts that cannot be read.
 
     Attributes:
-        parts: Part file -> missing or damaged.
+        parts: Part file -> missing, damaged, or without a manifest.
         runs: Run -> those of these parts that have its rows.
         marks: Of every other part, its state when it was verified.
     """
@@ -43,6 +43,11 @@ class Losses:
         lost = {part: damage for part, damage in self.parts.items() if part in parts}
         runs = {run: tuple(p for p in named if p in lost) for run, named in self.runs.items()}
         return Losses(lost, {run: named for run, named in runs.items() if named}, self.marks)
+
+    def and_unnamed(self, runs: Mapping[str, tuple[str, ...]]) -> Losses:
+        """Return these and what has lost its manifest: the parts of these runs."""
+        parts = dict.fromkeys(chain.from_iterable(runs.values()), UNNAMED)
+        return Losses({**self.parts, **parts}, {**self.runs, **runs}, self.marks)
 
     def left(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot without the lost runs and parts."""
@@ -70,11 +75,12 @@ def lost_table() -> Table:
     """Return the relation that queries and models see: a row per run and part that is lost."""
     return Table(
         "lost",
-        "Part files that are missing or damaged. Their runs are in no other table.",
+        "Part files that are missing, damaged or without a manifest. Their runs are in no other"
+        " table.",
         (
             columns()[PARTITION_KEY],
             Column("part", "VARCHAR", "Part file, relative to the lake."),
-            Column("damage", "VARCHAR", "missing or damaged."),
+            Column("damage", "VARCHAR", "missing, damaged, or without a manifest."),
         ),
     )
 

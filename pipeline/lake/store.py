@@ -367,7 +367,7 @@ class Lake:
 
         Args:
             snapshot: The manifests that were published; parts committed later are not removed.
-            needed: Parts of models that the warehouse names.
+            needed: Parts of models that the warehouse names, and what has lost its manifest.
             published: Parts of the warehouse that was replaced.
             full: Search every folder, also for files that are not listed.
         """

@@ -29,6 +29,7 @@ from tracelake.models.state import (
     State,
     examined,
     recorded,
+    runs_of_parts,
     wal_of,
 )
 from tracelake.schema.tables import schema_hash
@@ -144,13 +145,15 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
     snapshot = lake.snapshot()
     known = {**({} if full or old is None else record.marks), **lake.verified}
     losses = find_losses(lake.part_files, snapshot, known)
+    losses = losses.and_unnamed(unnamed_runs(lake, old, snapshot))
     lake.verified.update(losses.marks)
     wanted = wanted_state(lake, snapshot, models, losses)
     carried = old if old and not full and same_code(old, wanted) else None
     named = record.model_parts if old else {}
     again, marks = _verify_models(lake, named if carried else {}, known)
     if old == wanted and not (full or again or record.expired):
-        lake.sweep(snapshot, needed=named)  # a killed build may have left files
+        # A killed build may have left files.
+        lake.sweep(snapshot, needed={*named, *losses.parts})
         return BuildResult((), (), True, models.public, 0, record.failures, lost=losses.rows())
     notice = (
         record.trouble
@@ -174,6 +177,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         for _ in range(_ATTEMPTS):  # until it is up to date, or others do not stop committing
             if newest.stamp != snapshot.stamp:
                 snapshot, losses = newest, find_losses(lake.part_files, newest, losses.marks)
+                losses = losses.and_unnamed(unnamed_runs(lake, old, snapshot))
             state = wanted_state(lake, snapshot, models, losses)
             failed = filler.fill(staged, losses.left(snapshot), built, state, losses, parts)
             built, newest = state, lake.snapshot()
@@ -183,14 +187,14 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         _make_way(lake.warehouse)
         # Before parts are removed that the old one names.
         lake.small.publish_large(staged, lake.warehouse.name)
-    of_tables = {part for parts in old.parts.values() for part in parts} if old else set()
-    published = of_tables.union(named)
-    lake.sweep(snapshot, needed=parts.runs, published=published, full=carried is None)
+    published = {*old.known_parts, *named} if old else set(named)
+    needed = {*parts.runs, *losses.parts}
+    lake.sweep(snapshot, needed=needed, published=published, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
     earlier = old.runs if old else {}
     return BuildResult(
         built=tuple(sorted(run for run in after if before.get(run) != after[run])),
-        dropped=tuple(sorted(earlier.keys() - after.keys())),
+        dropped=tuple(sorted(earlier.keys() - after.keys() - losses.runs.keys())),
         unchanged=False,
         relations=models.public,
         seconds=0,
@@ -211,6 +215,27 @@ def _verify_models(
     lost, marks = verify(lake.part_files, named.keys(), trusted)
     marks |= dict.fromkeys(lost, Mark(0, 0))
     return {run_id for part in lost for run_id in named[part]}, marks
+
+
+def unnamed_runs(lake: Lake, old: State | None, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """Return runs of the last warehouse whose manifest is lost, with their parts.
+
+    Who replaces or drops a run lists its parts before it changes the manifest. Parts that exist and
+    that neither a manifest nor this list names have lost their manifest, unless the run is in the
+    lake again. In a store other machines have lists of their own, so nothing is known there.
+    """
+    listed = lake.unlisted.listed()
+    if old is None or listed is None or not lake.part_files.local:
+        return {}
+    gone = old.known_parts - snapshot.all_parts - set(listed)
+    there = lake.part_files.marks(gone) if gone else {}
+    if not there:
+        return {}
+    found: dict[str, list[str]] = {}
+    for part, runs in sorted(runs_of_parts(lake.warehouse, there).items()):
+        for run_id in runs - snapshot.runs.keys():
+            found.setdefault(run_id, []).append(part)
+    return {run_id: tuple(parts) for run_id, parts in sorted(found.items())}
 
 
 def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog, losses: Losses) -> State:

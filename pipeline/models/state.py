@@ -52,7 +52,7 @@ class State:
         parts: Part files by base table, relative to the root.
         older: Those of an earlier version of the schemas.
         dead: Parts with outdated rows, each with their runs, which are left out.
-        lost: Parts that are missing or damaged; their runs are left out.
+        lost: Parts that are missing, damaged or without a manifest; their runs are left out.
         runs_of: The runs of each part; not read again, because it follows from the others.
     """
 
@@ -93,6 +93,11 @@ class State:
         """
         parts = self.parts[table.name]
         return select_parts(table, base, parts, self.older, dead=self.dead, movable=True)
+
+    @property
+    def known_parts(self) -> set[str]:
+        """The parts of base tables, and those that are lost."""
+        return {*chain(*self.parts.values()), *self.lost}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +249,23 @@ def _read_running(con: duckdb.DuckDBPyConnection) -> dict[str, datetime]:
     except (duckdb.BinderException, duckdb.CatalogException):  # of models without this column
         return {}
     return dict(rows)
+
+
+def runs_of_parts(path: Path, parts: Collection[str]) -> dict[str, set[str]]:
+    """Return the runs of parts that a warehouse names, or says that are lost."""
+    with connect() as con:
+        attach(con, path, read_only=True)
+        rows = con.execute(
+            "SELECT part, unnest(run_ids) FROM warehouse.main._build_parts"
+            " WHERE list_contains($1::VARCHAR[], part) UNION ALL"
+            " SELECT part, run_id FROM warehouse.main.lost"
+            " WHERE list_contains($1::VARCHAR[], part) AND run_id IS NOT NULL",
+            [list(parts)],
+        ).fetchall()
+    found: dict[str, set[str]] = {part: set() for part in parts}
+    for part, run_id in rows:
+        found[part].add(run_id)
+    return found
 
 
 def named_parts(path: Path) -> set[str]:

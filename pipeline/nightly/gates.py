@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracelake.base.errors import CheckFailedError, InputError, UsageError
 from tracelake.base.figures import percent
 from tracelake.base.text import counted, printable, some
+from tracelake.lake.losses import UNNAMED
 
 if TYPE_CHECKING:
     import duckdb
@@ -175,11 +176,14 @@ def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
     runs = sorted({run_id for run_id, _, _ in lost if run_id is not None})
     parts = sorted({f"{part} is {damage}" for _, part, damage in lost})
     left_out = f"{counted(len(runs), 'run')} left out, because" if runs else "skipped files:"
-    drop = f", or drop them: tracelake drop --forget {' '.join(runs[:_RUNS])}" if runs else ""
+    named = sorted({run_id for run_id, _, damage in lost if run_id and damage != UNNAMED})
+    drop = f", or drop them: tracelake drop --forget {' '.join(named[:_RUNS])}" if named else ""
+    if len(named) < len(runs):
+        drop += ", or remove files without a manifest: tracelake gc"
     return InputError(
-        f"{left_out} {counted(len(parts), 'part file')} cannot be read: {some(parts, _SEEN)}",
+        f"{left_out} {counted(len(parts), 'part file')} cannot be used: {some(parts, _SEEN)}",
         hint="all others are in the warehouse; ingest their input again, put the"
-        f" files back from a backup{drop}",
+        f" files or manifests back from a backup{drop}",
     )
 
 

@@ -17,12 +17,20 @@ from tracelake.base.errors import ContractError, LakeError
 from tracelake.base.resources import resource_dir
 from tracelake.lake.dropped import dropped_runs
 from tracelake.lake.layout import names_runs
-from tracelake.lake.losses import DAMAGED, MISSING, Losses, find_losses, lost_table, verify
+from tracelake.lake.losses import (
+    DAMAGED,
+    MISSING,
+    UNNAMED,
+    Losses,
+    find_losses,
+    lost_table,
+    verify,
+)
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import PartFiles
 from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors, point_views, quoted
-from tracelake.models.build import same_code, wanted_state
+from tracelake.models.build import same_code, unnamed_runs, wanted_state
 from tracelake.models.catalog import CHECKS, Catalog, catalog
 from tracelake.models.compute import connect
 from tracelake.models.failures import read_failures
@@ -224,9 +232,10 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     there = lake.part_files.marks(snapshot.all_parts) if quick else {}
     trusted = {part: mark for part, mark in there.items() if part not in before}
     losses = find_losses(lake.part_files, snapshot, trusted)
+    losses = losses.and_unnamed(unnamed_runs(lake, state, snapshot))
     findings = list(check_parts(lake, snapshot, losses, quick=quick))
     all_read = not findings
-    findings += check_strays(lake, snapshot, named_parts(lake.warehouse))
+    findings += check_strays(lake, snapshot, {*named_parts(lake.warehouse), *losses.parts})
     unreadable = list(check_model_parts(lake, quick=quick))
     findings += unreadable
     if trouble:
@@ -298,12 +307,17 @@ def check_parts(
                 and _runs_in(files, part) != set(snapshot.runs_of.get(part, ()))
             ):
                 unlisted.append(part)
-    for check, damage in (("parts_exist", MISSING), ("parts_intact", DAMAGED)):
+    for check, damage in (
+        ("parts_exist", MISSING),
+        ("parts_intact", DAMAGED),
+        ("parts_of_runs", UNNAMED),
+    ):
         if parts := [part for part, found in losses.parts.items() if found == damage]:
             runs = [run for run, lost in losses.runs.items() if not set(parts).isdisjoint(lost)]
             of_runs = f" (of {some(runs)})" if runs else ""
             message = f"part files are {damage}: {some(parts)}{of_runs}"
-            without = f"; without it: {drop(runs)}" if runs else ""
+            lack = COLLECT if damage == UNNAMED else drop(runs)
+            without = f"; without it: {lack}" if runs else ""
             repair = f"give their input to tracelake run again{without}"
             yield error(check, message, len(parts), repair)
     for check, parts, what in (
@@ -333,7 +347,7 @@ def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> 
     """Check that a manifest or the warehouse names every part, or that the next build removes it.
 
     Args:
-        published: Part files that the warehouse names.
+        published: Part files that the warehouse names, or that are lost.
     """
     there = {found.part for found in lake.part_files.stored() if found.settled}
     extra = sorted(there - snapshot.all_parts.union(published) - {*(lake.unlisted.listed() or ())})

@@ -161,10 +161,10 @@ def answer(
                 shown = off, Replayed(step, steps.kinds, own, changed)
     assert shown is not None
     after_ms = sum(row["changed_ms"] for row in rows) / len(rows)
-    saved = document["t_ms"] - after_ms
+    saved = round(document["t_ms"] - after_ms, 6)  # lengths are whole nanoseconds
     # For the same samples, where a step has more or fewer of them.
     as_many = 1.0 if batches is None else there / len(rows) / batches
-    saved_alike = document["t_ms"] - after_ms * as_many
+    saved_alike = round(document["t_ms"] - after_ms * as_many, 6)
     world = document["world_size"]
     document["question"] = {
         "changes": [change.words() for change in changes],

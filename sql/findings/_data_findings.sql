@@ -67,7 +67,9 @@ SELECT
         ELSE format('{} runs are left out', count(run_id))
     END) AS evidence,
     'input' AS cause,
-    'Give the input of the run to tracelake run again, put the file back from a backup, or drop the run with --forget.'
-        AS advice
+    concat('Give the input of the run to tracelake run again, put the file or its manifest back from a backup, or ', CASE
+        WHEN any_value(damage) = 'without a manifest' THEN 'remove the file with tracelake gc.'
+        ELSE 'drop the run with --forget.'
+    END) AS advice
 FROM lost
 GROUP BY part

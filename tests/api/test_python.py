@@ -47,7 +47,12 @@ def test_a_query_gives_frames_of_every_library(lake: tracelake.OpenLake) -> None
     assert len(answer) == len(rows) == 8
     assert answer.pl().rows() == rows
     assert answer.arrow().read_all().schema.names == ["rank", "verdict"]
-    assert answer.df()["rank"].tolist() == [rank for rank, _ in rows]
+    ranks = answer.df()["rank"]
+    assert ranks.tolist() == [rank for rank, _ in rows]
+    one = lake.sql(
+        "FROM straggler_ranks WHERE run_id = $r AND rank = $k", {"r": SLOW, "k": ranks[0]}
+    )
+    assert len(one) == 1
 
 
 def test_pandas_gets_nullable_integers(lake: tracelake.OpenLake) -> None:
@@ -83,6 +88,8 @@ def test_arguments_of_other_types_are_refused(
     values: Any = [1]
     size: Any = 500
     for said, call in (
+        ("are texts", lambda: lake.sql(unset)),
+        ("are texts", lambda: lake.sql("SELECT $a", dict.fromkeys(values))),
         ("values by name", lambda: lake.sql("SELECT ?", values)),
         ("no run", lambda: lake.ask("slow_ranks", run="qqqqqqqq")),
         ("top=-1: not a UBIGINT", lambda: lake.ask("slow_ranks", top=-1)),
@@ -217,6 +224,7 @@ def test_run_takes_the_options_of_the_command() -> None:
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - {"lake", "quiet"}:
         assert ours[name].default == theirs[name].default, name
+    assert "typer" not in str(inspect.signature(tracelake.run))
 
 
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:

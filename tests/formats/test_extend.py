@@ -82,8 +82,9 @@ def test_the_example_is_written_as_the_rest_is(checkout: Path) -> None:
 
 
 def installed(site: Path, target: str, code: str = "") -> str:
-    """A distribution `my-steps` that names this object as the format step_lines."""
-    (site / "my_steps.py").write_text(code or printed_files()["pipeline/formats/step_lines.py"])
+    """A distribution `my-steps` with this format; the printed one has another name in it."""
+    printed = printed_files()["pipeline/formats/step_lines.py"].replace("step_lines", "my_lines")
+    (site / "my_steps.py").write_text(code or printed)
     info = site / "my_steps-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-steps\nVersion: 1.0\n")
@@ -106,7 +107,7 @@ def with_path(site: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 def test_a_format_of_another_distribution_is_used(tmp_path: Path) -> None:
     """On files with other line ends, a byte order mark, a value that overflows, and a cut."""
     (tmp_path / "site").mkdir()
-    site = installed(tmp_path / "site", "step_lines = my_steps:FORMAT")
+    site = installed(tmp_path / "site", "my_lines = my_steps:FORMAT")
     (tmp_path / "logs").mkdir()
     text = printed_input().encode() + b"step=99999999999 ms=1\nstep=4 ms=1.0000001\n"
     whole = text.replace(b"\n", b"\r\n")
@@ -272,9 +273,9 @@ def test_what_a_format_gives_wrongly_costs_its_own_runs(change: str, tmp_path: P
 @pytest.mark.parametrize(
     ("target", "code", "said"),
     [
-        ("step_lines = my_stepz:FORMAT", "", "ModuleNotFoundError: No module named 'my_stepz'"),
-        ("step_lines = my_steps:FORMATS", "", "AttributeError: "),
-        ("step_lines = my_steps:FORMAT", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("my_lines = my_stepz:FORMAT", "", "ModuleNotFoundError: No module named 'my_stepz'"),
+        ("my_lines = my_steps:FORMATS", "", "AttributeError: "),
+        ("my_lines = my_steps:FORMAT", "1 / 0", "ZeroDivisionError: division by zero"),
         ("steps = my_steps:FORMAT", "", "is not a Format with name='steps'"),
         ("optimus = my_steps:FORMAT", "", "there is another format of this name"),
         ("a/b = my_steps:FORMAT", _NAMED.format("a/b", "train_steps"), "other signs than letters"),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import Command
 from tests.fuzz.lake import Cases
-from tests.lakes import Template, few_models, ingest_and_build
+from tests.lakes import Template, asked, few_models, ingest_and_build
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake.lake.losses import of_day
@@ -169,6 +169,52 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     dropped = tracelake("drop", "--forget", run_id, "--lake", path)
     assert dropped.code == 0
     assert tracelake("check", "--lake", path).code == 0
+
+
+def test_the_rows_of_a_run_whose_manifest_is_lost_stay(lake: Lake, tracelake: Command) -> None:
+    """They are named until the manifest is back, also by builds that compute everything."""
+
+    def told() -> tuple[str, str, set[tuple[str, str]]]:
+        checked = json.loads(tracelake("check", "--lake", lake.root, "--format", "json").out)
+        (found,) = [one for one in checked if one["check"] == "parts_of_runs"]
+        lost = {(row["run_id"], row["damage"]) for row in asked(tracelake, lake.root, "FROM lost")}
+        return found["repair"], found["message"].partition(":")[0], lost
+
+    manifest = next((lake.root / "_manifest").glob("a*.json"))
+    kept = manifest.read_bytes()
+    parts = {path for path in lake.root.rglob("part-*.parquet") if "train_steps" in str(path)}
+    manifest.unlink()
+    for options in ((), (), ("--full",)):
+        built = tracelake("build", "--lake", lake.root, *options)
+        assert built.code == 3
+        assert "deleted" not in built.err
+        assert "1 run left out" in built.err
+        assert "is without a manifest" in built.err
+        assert all(part.is_file() for part in parts)
+        repair, message, lost = told()
+        assert repair == "give their input to tracelake run again; without it: tracelake gc"
+        assert message == "part files are without a manifest"
+        assert lost == {("a", "without a manifest")}
+        ((run,),) = (
+            duckdb.connect(str(lake.warehouse), read_only=True)
+            .execute(f"SELECT run_id FROM {_MODEL}")
+            .fetchall()
+        )
+        assert run == "b"
+    manifest.write_bytes(kept)
+    again = tracelake("build", "--lake", lake.root)
+    assert again.code == 0
+    assert tracelake("check", "--lake", lake.root).code == 0
+
+
+def test_without_its_manifest_and_input_a_run_goes_when_files_are_collected(
+    lake: Lake, tracelake: Command
+) -> None:
+    next((lake.root / "_manifest").glob("a*.json")).unlink()
+    assert tracelake("build", "--lake", lake.root).code == 3
+    assert tracelake("gc", "--lake", lake.root).code == 0
+    assert tracelake("build", "--lake", lake.root).code == 0
+    assert tracelake("check", "--lake", lake.root).code == 0
 
 
 @few_models()
