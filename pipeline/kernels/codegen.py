@@ -6,6 +6,7 @@ This module is imported only when a kernel has to be compiled.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 from collections.abc import Callable, Iterator
@@ -132,10 +133,33 @@ def called_type(function: _Function) -> object:
     first, _ = inspect.signature(call).parameters.values()
     own = inspect.signature(function).parameters.values()
     call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
-    return intrinsic_type(call)
+    return _type_of(call)
 
 
-def intrinsic_type(function: _Function) -> object:
+def intrinsic_type(name: str) -> object:
+    """Return numba's type of an intrinsic, one of `_INTRINSICS`."""
+    returned, *kinds, instructions = _INTRINSICS[name]
+
+    @functools.wraps(instructions)  # numba reads the parameters, of which the first is no argument
+    def call(typing_context: Any, *given: Any) -> Any:
+        del typing_context
+        taken = (one if kind is None else kind for kind, one in zip(kinds, given, strict=True))
+        return returned(*taken), code
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        plain = (
+            cast(Any, make_array)(kind)(context, builder, value).data
+            if isinstance(kind, types.Array)
+            else value
+            for kind, value in zip(signature.args, arguments, strict=True)
+        )
+        made = instructions(builder, *plain)
+        return context.get_dummy_value() if returned is types.none else made
+
+    return _type_of(call)
+
+
+def _type_of(function: _Function) -> object:
     """Return numba's type of the intrinsic that `function` defines."""
     made = cast(Any, intrinsic)(function)
     context = cast(Any, cpu_target).typing_context
@@ -143,69 +167,9 @@ def intrinsic_type(function: _Function) -> object:
     return context.resolve_value_type(made)
 
 
-def _built(instructions: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the code of an intrinsic that only the values of its arguments decide."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return instructions(builder, *arguments)
-
-    return code
-
-
-def word_at(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return eight bytes of an array, as one number."""
-
-    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
-        return _eight_bytes(builder, data, arguments[1])
-
-    del typing_context, index
-    return types.uint64(array, types.int64), load
-
-
-def eight_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """Return eight bytes at an address, as one number."""
-    del typing_context, index
-    return types.uint64(address, types.int64), _built(_eight_bytes)
-
-
-def _eight_bytes(builder: Any, data: Any, index: Any) -> Any:
-    at = builder.bitcast(builder.gep(data, [index]), ir.IntType(64).as_pointer())
-    return builder.load(at, align=1)
-
-
-def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
-    """Return which of 64 bytes of an array equal a byte, the first as the lowest bit."""
-
-    def compare(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, index, byte = arguments
-        data = cast(Any, make_array)(signature.args[0])(context, builder, array).data
-        many = ir.VectorType(ir.IntType(8), 64)
-        at = builder.bitcast(builder.gep(data, [index]), many.as_pointer())
-        same = _repeated(builder, many, byte)
-        found = builder.icmp_unsigned("==", builder.load(at, align=1), same)
-        return builder.bitcast(found, ir.IntType(64))
-
-    del typing_context, index, byte
-    return types.uint64(array, types.int64, types.uint8), compare
-
-
-def leading_zeros(typing_context: Any, word: Any) -> Any:
-    """Return zero bits above the highest one, also of 0."""
-    del typing_context, word
-    counted = _built(lambda builder, bits: builder.ctlz(bits, ir.Constant(ir.IntType(1), 0)))
-    return types.int64(types.uint64), counted
-
-
-def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Return zero bits below the lowest one."""
-    del typing_context, word
-    counted = _built(lambda builder, bits: builder.cttz(bits, ir.Constant(ir.IntType(1), 1)))
-    return types.int64(types.uint64), counted
-
-
-_MANY = ir.VectorType(ir.IntType(64), LANES)
+_BYTE, _WORD = ir.IntType(8), ir.IntType(64)
+_BYTES, _MANY = ir.VectorType(_BYTE, 64), ir.VectorType(_WORD, LANES)
+_NO, _YES = (ir.Constant(ir.IntType(1), flag) for flag in range(2))
 
 
 class _LanesType(types.Type):
@@ -224,75 +188,54 @@ class _LanesModel(models.PrimitiveModel):
         cast(Any, super()).__init__(manager, type_, _MANY)
 
 
-def lanes_at(typing_context: Any, array: Any, row: Any) -> Any:
-    """Return a row of an array of `LANES` columns."""
-
-    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_row(context, builder, signature, arguments), align=8)
-
-    del typing_context, row
-    return _lanes(array, types.int64), load
+def _load(b: Any, data: Any, index: Any, kind: Any) -> Any:
+    return b.load(b.bitcast(b.gep(data, [index]), kind.as_pointer()), align=1)
 
 
-def put_lanes(typing_context: Any, array: Any, row: Any, lanes: Any) -> Any:
-    """Store a row of an array of `LANES` columns."""
-
-    def store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _row(context, builder, signature, arguments), align=8)
-        return context.get_dummy_value()
-
-    del typing_context, row
-    return types.none(array, types.int64, lanes), store
+def _row(b: Any, data: Any, row: Any) -> Any:
+    return b.gep(b.bitcast(data, _MANY.as_pointer()), [row])
 
 
-def _row(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    array = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0])
-    return builder.gep(builder.bitcast(array.data, _MANY.as_pointer()), [arguments[1]])
-
-
-def equal_lanes(typing_context: Any, value: Any) -> Any:
-    """Return a row of one number."""
-    del typing_context, value
-    return _lanes(types.int64), _built(lambda builder, one: _repeated(builder, _MANY, one))
-
-
-def add_lanes(typing_context: Any, one: Any, other: Any) -> Any:
-    """Return the sums of two rows."""
-    del typing_context
-    return _lanes(one, other), _built(lambda builder, *rows: builder.add(*rows))
-
-
-def largest_lanes(typing_context: Any, one: Any, other: Any) -> Any:
-    """Return the larger numbers of two rows."""
-
-    def larger(builder: Any, *rows: Any) -> Any:
-        return builder.select(builder.icmp_signed(">", *rows), *rows)
-
-    del typing_context
-    return _lanes(one, other), _built(larger)
-
-
-def choose_lanes(typing_context: Any, keys: Any, wanted: Any, same: Any, other: Any) -> Any:
-    """Return a row of `same` where the keys of two rows are equal, else of `other`."""
-
-    def choose(builder: Any, *rows: Any) -> Any:
-        return builder.select(builder.icmp_signed("==", *rows[:2]), *rows[2:])
-
-    del typing_context
-    return _lanes(keys, wanted, same, other), _built(choose)
-
-
-def _repeated(builder: Any, many: Any, value: Any) -> Any:
-    first = builder.insert_element(ir.Constant(many, ir.Undefined), value, ir.IntType(32)(0))
+def _repeated(b: Any, many: Any, value: Any) -> Any:
+    first = b.insert_element(ir.Constant(many, ir.Undefined), value, ir.IntType(32)(0))
     places = ir.Constant(ir.VectorType(ir.IntType(32), many.count), [0] * many.count)
-    return builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), places)
+    return b.shuffle_vector(first, ir.Constant(many, ir.Undefined), places)
 
 
-def pointer(typing_context: Any, address: Any) -> Any:
-    """Return an address as a pointer that kernels can index."""
+def _equal_at(b: Any, data: Any, index: Any, byte: Any) -> Any:
+    found = b.icmp_unsigned("==", _load(b, data, index, _BYTES), _repeated(b, _BYTES, byte))
+    return b.bitcast(found, _WORD)
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    del typing_context, address
-    return cast(Any, types).CPointer(types.uint8)(types.uintp), code
+# What an intrinsic returns, its arguments (None: of any type; an array is passed as the address of
+# its data), and how a builder makes it; `compiled` says what each does.
+_INTRINSICS: dict[str, tuple[Any, ...]] = {
+    "word_at": (types.uint64, None, types.int64, lambda b, data, i: _load(b, data, i, _WORD)),
+    "eight_at": (types.uint64, None, types.int64, lambda b, at, i: _load(b, at, i, _WORD)),
+    "equal_at": (types.uint64, None, types.int64, types.uint8, _equal_at),
+    "leading_zeros": (types.int64, types.uint64, lambda b, bits: b.ctlz(bits, _NO)),
+    "trailing_zeros": (types.int64, types.uint64, lambda b, bits: b.cttz(bits, _YES)),
+    "pointer": (
+        cast(Any, types).CPointer(types.uint8),
+        types.uintp,
+        lambda b, address: b.inttoptr(address, _BYTE.as_pointer()),
+    ),
+    "lanes_at": (_lanes, None, types.int64, lambda b, data, i: b.load(_row(b, data, i), align=8)),
+    "put_lanes": (
+        types.none,
+        *(None, types.int64, _lanes),
+        lambda b, data, i, lanes: b.store(lanes, _row(b, data, i), align=8),
+    ),
+    "equal_lanes": (_lanes, types.int64, lambda b, value: _repeated(b, _MANY, value)),
+    "add_lanes": (_lanes, _lanes, _lanes, lambda b, one, other: b.add(one, other)),
+    "largest_lanes": (
+        *(_lanes, _lanes, _lanes),
+        lambda b, one, other: b.select(b.icmp_signed(">", one, other), one, other),
+    ),
+    "choose_lanes": (
+        *(_lanes, _lanes, _lanes, _lanes, _lanes),
+        lambda b, keys, wanted, same, other: b.select(
+            b.icmp_signed("==", keys, wanted), same, other
+        ),
+    ),
+}

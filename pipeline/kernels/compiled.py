@@ -160,7 +160,7 @@ def typed(value: int) -> int:
 
 
 def _intrinsic(name: str) -> Any:
-    return _Inside(lambda codegen: codegen.intrinsic_type(getattr(codegen, name)))
+    return _Inside(lambda codegen: codegen.intrinsic_type(name))
 
 
 eight_at: Callable[[Any, int], int] = _intrinsic("eight_at")
