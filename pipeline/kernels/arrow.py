@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -112,12 +112,8 @@ def numbers(
     values: npt.NDArray[np.integer], kind: pa.DataType, at: Longs | None = None
 ) -> pa.Array:
     """Return integers as an Arrow array, at certain indices or all; NULL where NULL."""
-    if at is None:
-        out = np.empty(values.size, kind.to_pandas_dtype())
-        missing = _copy(values, out)
-    else:
-        out = np.empty(at.size, kind.to_pandas_dtype())
-        missing = _gather(values, at, out)
+    out = np.empty((values if at is None else at).size, kind.to_pandas_dtype())
+    missing = _copy(values, out) if at is None else _gather(values, at, out)
     if missing == out.size:
         return nulls(kind, missing)
     given = bitmap((values if at is None else values[at]) != NULL) if missing else None
@@ -142,13 +138,9 @@ def _recode(codes: Codes, new: Codes, out: Codes) -> int:
     return missing
 
 
-class Meanings(Protocol):
-    """Words by code; None is no word."""
-
-    def __getitem__(self, code: int, /) -> str | None: ...
-
-
-def words(given: npt.NDArray[np.integer], meanings: Meanings) -> pa.DictionaryArray:
+def words(
+    given: npt.NDArray[np.integer], meanings: Sequence[str | None] | Mapping[int, str]
+) -> pa.DictionaryArray:
     """Return a dictionary column of `meanings[code]`, NULL if that is None or the code is -1.
 
     Only words that occur are in the dictionary, each once, in alphabetical order.
