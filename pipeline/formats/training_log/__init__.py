@@ -173,7 +173,7 @@ class _Reader:
         from tracelake.formats.training_log.alike import FORMS  # noqa: PLC0415 - imports polars
 
         called, keys = self._keys
-        return FORMS[called](keys).read(texts[first:])
+        return FORMS[called](keys, texts[first:])
 
     def take(self, alike: Records, place: int) -> dict[str, Any] | None:
         """Return when a record was printed, and the steps that it covers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -75,106 +75,78 @@ class Records(Alike):
         return self.column("global_batch_size")
 
 
-class _Field(NamedTuple):
-    """A field between bars: how it begins, and the value behind that, if a column has it.
+def _fields(fields: Sequence[str], texts: pl.Series) -> Records:
+    """Return those of some lines that are records of Megatron-LM with these fields, plain values.
 
-    Attributes:
-        free: Any text may stand behind its begin; else a number, or, without a value, nothing.
+    Args:
+        fields: What stands before each bar of a record, from the one behind the step on.
     """
-
-    begin: str
-    value: Value | None
-    free: bool
-
-
-class Fields:
-    """The keys of a record of Megatron-LM in their order."""
-
-    def __init__(self, fields: Sequence[str]) -> None:
-        """Learn the keys of a record that was read.
-
-        Args:
-            fields: What stands before each bar, from the one behind the step on.
-        """
-        self._fields = [*map(_field, fields)]
-
-    def read(self, texts: pl.Series) -> Records:
-        """Return those of some lines that are records of this form, of plain values."""
-        bars = len(self._fields) + 1
-        alike = texts.str.count_matches("|", literal=True) == bars
-        alike &= ~texts.str.contains("\r", literal=True)
-        parts = texts.filter(alike).str.split_exact("|", bars).struct.unnest()
-        head = parts.to_series(0).str.extract_groups(_HEAD).struct.unnest()
-        plain = head["step"].is_not_null() & ~parts.to_series(bars).str.contains("[%)]")
-        columns: dict[str, pl.Series] = {}
-        for (begin, value, free), part in zip(self._fields, parts.get_columns()[1:-1], strict=True):
-            printed = part.str.strip_prefix(begin).str.strip_chars(" ")
-            plain &= part.str.starts_with(begin)
-            if value:
-                typed = _typed(printed, value)
-                plain &= typed.is_not_null()
-                columns.setdefault(value.column, typed)  # the first of two keys counts
-            if free:
-                plain &= ~printed.str.contains_any(_OTHER_LINES)
-            elif not value:
-                plain &= printed == ""
-        head = head.filter(plain)
-        return Records(
-            "train_steps",
-            alike.arg_true().filter(plain).to_list(),
-            {name: one.filter(plain) for name, one in columns.items()},
-            resets=False,
-            dates=head["at"].to_list(),
-            steps=head["step"].cast(pl.Int64).to_list(),
-            totals=head["total"].cast(pl.Int64).to_list(),
-        )
-
-
-class Pairs:
-    """The keys of a record of torchtitan behind its loss."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        """Learn the keys of a record that was read."""
-        self._keys = keys
-
-    def read(self, texts: pl.Series) -> Records:
-        """Return those of some lines that are records with these keys, of plain values."""
-        alike = texts.str.count_matches("loss: ", literal=True) == 1
-        alike &= ~texts.str.contains_any(_NO_PAIRS) & (texts.str.count_matches(STAMP) <= 1)
-        texts = texts.filter(alike)
-        parts = texts.str.extract_groups(_PAIRS).struct.unnest()
-        behind = parts["behind"].fill_null("")
-        loss = _typed(parts["loss"], LOSS)
-        columns = {LOSS.column: loss}
-        plain = loss.is_not_null() & (loss != -1)
-        plain &= behind.str.count_matches(f"(?:{PAIR_KEYS}): ") == len(self._keys)
-        for key in self._keys:
-            printed = behind.str.extract(rf"{key}: +([0-9.,naif]+)[ \t(G]").str.replace_all(",", "")
-            says = known(key)
-            assert says is not None
-            columns[says.value.column] = typed = _typed(printed, says.value)
+    bars = len(fields) + 1
+    alike = texts.str.count_matches("|", literal=True) == bars
+    alike &= ~texts.str.contains("\r", literal=True)
+    parts = texts.filter(alike).str.split_exact("|", bars).struct.unnest()
+    head = parts.to_series(0).str.extract_groups(_HEAD).struct.unnest()
+    plain = head["step"].is_not_null() & ~parts.to_series(bars).str.contains("[%)]")
+    columns: dict[str, pl.Series] = {}
+    for field, part in zip(fields, parts.get_columns()[1:-1], strict=True):
+        key, mark, _ = parted(field)
+        says = known(key) if mark else None
+        printed = part.str.strip_prefix(key + mark).str.strip_chars(" ")
+        plain &= part.str.starts_with(key + mark)
+        if says:
+            typed = _typed(printed, says.value)
             plain &= typed.is_not_null()
-        return Records(
-            "train_steps",
-            alike.arg_true().filter(plain).to_list(),
-            {name: one.filter(plain) for name, one in columns.items()},
-            resets=True,
-            dates=texts.str.extract(f"({STAMP})").filter(plain).to_list(),
-            steps=parts["step"].filter(plain).cast(pl.Int64).to_list(),
-        )
+            columns.setdefault(says.value.column, typed)  # the first of two keys counts
+        if not mark:
+            plain &= printed == ""
+        elif says is None or says.value.plain is None:  # any text may stand behind the key
+            plain &= ~printed.str.contains_any(_OTHER_LINES)
+    head = head.filter(plain)
+    return Records(
+        "train_steps",
+        alike.arg_true().filter(plain).to_list(),
+        {name: one.filter(plain) for name, one in columns.items()},
+        resets=False,
+        dates=head["at"].to_list(),
+        steps=head["step"].cast(pl.Int64).to_list(),
+        totals=head["total"].cast(pl.Int64).to_list(),
+    )
 
 
-FORMS: Mapping[str, Callable[[Sequence[str]], Fields | Pairs]] = {"fields": Fields, "pairs": Pairs}
-"""Forms of records by what their keys are called."""
+def _pairs(keys: Sequence[str], texts: pl.Series) -> Records:
+    """Return those of some lines that are records of torchtitan with these keys, plain values.
+
+    Args:
+        keys: Those behind the loss.
+    """
+    alike = texts.str.count_matches("loss: ", literal=True) == 1
+    alike &= ~texts.str.contains_any(_NO_PAIRS) & (texts.str.count_matches(STAMP) <= 1)
+    texts = texts.filter(alike)
+    parts = texts.str.extract_groups(_PAIRS).struct.unnest()
+    behind = parts["behind"].fill_null("")
+    loss = _typed(parts["loss"], LOSS)
+    columns = {LOSS.column: loss}
+    plain = loss.is_not_null() & (loss != -1)
+    plain &= behind.str.count_matches(f"(?:{PAIR_KEYS}): ") == len(keys)
+    for key in keys:
+        printed = behind.str.extract(rf"{key}: +([0-9.,naif]+)[ \t(G]").str.replace_all(",", "")
+        says = known(key)
+        assert says is not None
+        columns[says.value.column] = typed = _typed(printed, says.value)
+        plain &= typed.is_not_null()
+    return Records(
+        "train_steps",
+        alike.arg_true().filter(plain).to_list(),
+        {name: one.filter(plain) for name, one in columns.items()},
+        resets=True,
+        dates=texts.str.extract(f"({STAMP})").filter(plain).to_list(),
+        steps=parts["step"].filter(plain).cast(pl.Int64).to_list(),
+    )
 
 
-def _field(text: str) -> _Field:
-    key, mark, _ = parted(text)
-    if not mark:
-        return _Field(text, None, free=False)
-    says = known(key)
-    value = says.value if says else None
-    return _Field(key + mark, value, free=value is None or value.plain is None)
+FORMS: Mapping[str, Callable[[Sequence[str], pl.Series], Records]]
+FORMS = {"fields": _fields, "pairs": _pairs}
+"""Readers of records by what the keys of those are called."""
 
 
 def _typed(texts: pl.Series, value: Value) -> pl.Series:
