@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -107,29 +106,23 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
             runs.append([file])
     runs.extend(named.values())
     for siblings in folders.values():
-        alone = [run for found in siblings.values() for run in _split(found, gap_seconds)]
-        runs.extend(alone if len(siblings) == 1 else _join_hosts(alone, gap_seconds))
+        alone = [
+            [file for (file,) in start]
+            for found in siblings.values()
+            for start in _by_start(([file] for file in found), gap_seconds)
+        ]
+        if len(siblings) > 1:  # starts of several folders may be those of runs on several hosts
+            alone = [run for start in _by_start(alone, gap_seconds) for run in _hosted(start)]
+        runs.extend(alone)
     ordered = [sorted(run, key=lambda f: f.path) for run in runs]
     return sorted(ordered, key=lambda run: run[0].path)
 
 
-def _order(file: FileFacts) -> tuple[datetime, str]:
-    return file.stamp or datetime.min, file.path
-
-
-def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Return the starts within one folder and configuration."""
-    ordered = sorted(files, key=_order)
-    units = [Unit(file.stamp, frozenset({file.rank})) for file in ordered]
-    return [[ordered[i] for i in start] for start in starts(units, gap_seconds)]
-
-
-def _join_hosts(parts: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[FileFacts]]:
-    """Join the starts of sibling folders into runs on several hosts."""
-    ordered = sorted(parts, key=lambda part: _order(part[0]))
+def _by_start(parts: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[list[FileFacts]]]:
+    """Return the parts of each start: files, or those of a folder that belong together."""
+    ordered = sorted(parts, key=lambda part: part[0].path)
     units = [Unit(part[0].stamp, frozenset(file.rank for file in part)) for part in ordered]
-    joined = ([ordered[i] for i in start] for start in starts(units, gap_seconds))
-    return [run for start in joined for run in _hosted(start)]
+    return [[ordered[i] for i in start] for start in starts(units, gap_seconds)]
 
 
 def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
