@@ -56,25 +56,16 @@ GROUPS = {
 """Group as printed -> its kind; other spellings are used unchanged."""
 
 _OP_GROUPS = {
-    "dp_allreduce": "dp",
-    "exp_dp_allreduce": "expert_dp",
-    "ep_dp_allreduce": "expert_dp",
-    "ep_allreduce": "embedding",
-    "pep_allreduce": "position_embedding",
+    f"{printed}_allreduce": GROUPS.get(printed, printed)
+    for printed in ("dp", "exp_dp", "ep_dp", "ep", "pep")
 }
 _COLLECTIVES = {
-    "allreduce": "all_reduce",
-    "all_reduce": "all_reduce",
-    "allgather": "all_gather",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "reducescatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "send": "send",
-    "recv": "recv",
+    spelling: name
+    for name in (
+        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+        *("broadcast", "reduce", "send", "recv"),
+    )
+    for spelling in (name, name.replace("_", ""))
 }
 _CATEGORIES = {
     "forward_step": "compute",
