@@ -12,6 +12,7 @@ from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
     COMM_DTYPE,
+    COUNTED,
     DIMENSIONS,
     OP,
     OP_DTYPE,
@@ -80,38 +81,22 @@ def _has_fault(rows: Rows, dtype: int, texts: Texts) -> bool:
 
 def _copy(rows: Rows) -> Rows:
     """Return a copy of what is used of the columns."""
-    n, attributes = rows.size[ROWS], rows.size[ATTRIBUTES]
-    return Rows(
-        wide=rows.wide[:, :n].copy(),
-        ids=rows.ids[:, :n].copy(),
-        shapes=rows.shapes[: rows.size[DIMENSIONS]].copy(),
-        keys=rows.keys[:attributes].copy(),
-        ends=rows.ends[:attributes].copy(),
-        values=rows.values[: rows.size[VALUE_BYTES]].copy(),
-        size=rows.size.copy(),
-    )
+    used = {name: getattr(rows, name)[..., : rows.size[by]] for name, by in COUNTED.items()}
+    return Rows(**{name: array.copy() for name, array in used.items()}, size=rows.size.copy())
 
 
 def _joined(runs: Sequence[Rows]) -> Rows:
     """Return the rows of runs, one after the other."""
-    sizes = np.array([rows.size for rows in runs])
-    dimensions, attributes, values = (
-        _starts(sizes[:, column]) for column in (DIMENSIONS, ATTRIBUTES, VALUE_BYTES)
-    )
-    wide = np.concatenate([rows.wide for rows in runs], axis=1)
-    wide[SHAPE_END] += np.repeat(dimensions, sizes[:, ROWS])
-    wide[ATTRIBUTE_END] += np.repeat(attributes, sizes[:, ROWS])
-    ends = np.concatenate([rows.ends for rows in runs])
-    moved = np.repeat(values, sizes[:, ATTRIBUTES])
-    return Rows(
-        wide=wide,
-        ids=np.concatenate([rows.ids for rows in runs], axis=1),
-        shapes=np.concatenate([rows.shapes for rows in runs]),
-        keys=np.concatenate([rows.keys for rows in runs]),
-        ends=np.where(ends < 0, ends - moved, ends + moved),
-        values=np.concatenate([rows.values for rows in runs]),
-        size=sizes.sum(axis=0),
-    )
+    arrays = {
+        name: np.concatenate([getattr(rows, name) for rows in runs], axis=-1) for name in COUNTED
+    }
+    sizes = np.array([rows.size for rows in runs]).T
+    before = [_starts(size) for size in sizes]
+    arrays["wide"][SHAPE_END] += np.repeat(before[DIMENSIONS], sizes[ROWS])
+    arrays["wide"][ATTRIBUTE_END] += np.repeat(before[ATTRIBUTES], sizes[ROWS])
+    moved = np.repeat(before[VALUE_BYTES], sizes[ATTRIBUTES])
+    arrays["ends"] += np.where(arrays["ends"] < 0, -moved, moved)
+    return Rows(**arrays, size=sizes.sum(axis=1))
 
 
 def _starts(sizes: Iterable[int]) -> Longs:

@@ -143,6 +143,17 @@ class Rows(NamedTuple):
     size: Longs
 
 
+COUNTED = {
+    "wide": ROWS,
+    "ids": ROWS,
+    "shapes": DIMENSIONS,
+    "keys": ATTRIBUTES,
+    "ends": ATTRIBUTES,
+    "values": VALUE_BYTES,
+}
+"""The other arrays of `Rows`, and the column of `size` that says how much of each is used."""
+
+
 class Words(NamedTuple):
     """Keys and texts of fields, and the latest ones by kind of record; -1 for not yet.
 

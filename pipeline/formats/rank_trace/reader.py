@@ -14,10 +14,9 @@ from tracelake.formats.rank_trace.batches import Numbering, Texts, Unmade, build
 from tracelake.formats.rank_trace.facts import Observed
 from tracelake.formats.rank_trace.held import held
 from tracelake.formats.rank_trace.layout import (
-    ATTRIBUTES,
     COMM_WIDE,
+    COUNTED,
     COUNTS,
-    DIMENSIONS,
     END,
     IDS,
     KEYS,
@@ -265,16 +264,11 @@ def _new_rows(wide: int) -> Rows:
 
 def _grown(rows: Rows, more: int, length: int) -> Rows:
     """Return the rows with space for more rows, and for `length` bytes of details."""
-    used = rows.size
-    return Rows(
-        wide=_larger(rows.wide, used[ROWS], more),
-        ids=_larger(rows.ids, used[ROWS], more),
-        shapes=_larger(rows.shapes, used[DIMENSIONS], length),
-        keys=_larger(rows.keys, used[ATTRIBUTES], length),
-        ends=_larger(rows.ends, used[ATTRIBUTES], length),
-        values=_larger(rows.values, used[VALUE_BYTES], length),
-        size=used,
-    )
+    larger = {
+        name: _larger(getattr(rows, name), rows.size[by], more if by == ROWS else length)
+        for name, by in COUNTED.items()
+    }
+    return Rows(**larger, size=rows.size)
 
 
 def _larger(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
