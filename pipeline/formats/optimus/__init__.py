@@ -199,8 +199,7 @@ class _Parser:
                 self._ledger.unfinished(0, line, text)
             else:
                 self._count.pass_over(_KINDS[kind])
-        if self._statements.stages is not None:
-            self._owners.stage_ranks(*self._statements.stages)
+        self._owners.stages = self._statements.stages
 
     def _resolve(self, block: Block, pieces: Longs) -> None:
         """Assign complete windows to their blocks; at the end of the source, assign all rows."""

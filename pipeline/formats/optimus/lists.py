@@ -93,10 +93,14 @@ def _plain_blocks(pieces: Longs, latest: Longs, found: Longs) -> int:
 
 
 class Owners:
-    """Finds the rank of every layer row of one log, given in windows of whole lines."""
+    """Finds the rank of every layer row of one log, given in windows of whole lines.
+
+    Attributes:
+        stages: The ranks of each stage, and the line that says them, where one was read.
+    """
 
     def __init__(self) -> None:
-        self._stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
+        self.stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
         self._slots: dict[int, int] = {}
         self._votes: list[dict[int, tuple[int, Longs]]] = []
         self._chosen: dict[int, Longs] = {}
@@ -119,10 +123,6 @@ class Owners:
             bool((steps == steps[:1]).all()) and not self._doubted and not self._book[owners.FLAWS]
         )
 
-    def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
-        """Set the ranks of each stage, as printed on that line; the first line counts."""
-        self._stages = self._stages or (line, ranks)
-
     def resolve(self, pieces: Longs, *, whole: bool = False) -> None:
         """Write the owner of every layer row of a window into it, and the fate of each piece.
 
@@ -144,8 +144,8 @@ class Owners:
         found = np.unique(keys)
         where = np.searchsorted(found, keys)
         foreign = np.zeros(headers.size, np.bool_)
-        if self._stages is not None:
-            line, ranks = self._stages
+        if self.stages is not None:
+            line, ranks = self.stages
             pairs = [divmod(key, 1 << _STAGE_BITS) for key in found.tolist()]
             strange = [rank not in ranks.get(stage, ()) for rank, stage in pairs]
             foreign = np.array(strange, np.bool_)[where] & (pieces[LINE, headers] > line)
