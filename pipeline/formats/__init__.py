@@ -351,9 +351,7 @@ def formats() -> Mapping[str, Format]:
     found = {name: _own(name) for name in own_formats()}
     for point in installed_formats():
         if point.name in found:
-            raise ContractError(
-                f"{_origin(point)}: there is another format of this name", hint=_repair(point)
-            )
+            raise _unusable(point, ": there is another format of this name")
         found[point.name] = _installed(point)
     return found
 
@@ -372,24 +370,19 @@ def _installed(point: EntryPoint) -> Format:
         declared = point.load()
     except (Exception, SystemExit) as error:  # whatever its author did wrong
         reason = f"{type(error).__name__}: {error}"
-        raise ContractError(
-            f"{_origin(point)} cannot be imported: {reason}", hint=_repair(point)
-        ) from error
+        raise _unusable(point, f" cannot be imported: {reason}") from error
     if not isinstance(declared, Format) or declared.name != point.name:
-        raise ContractError(
-            f"{_origin(point)} is not a Format with name={point.name!r}", hint=_repair(point)
-        )
+        raise _unusable(point, f" is not a Format with name={point.name!r}")
     return declared
 
 
-def _origin(point: EntryPoint) -> str:
-    return f"format {point.name} of the entry point {point.value}"
-
-
-def _repair(point: EntryPoint) -> str:
-    """Return what to do about a format that cannot be used."""
+def _unusable(point: EntryPoint, reason: str) -> ContractError:
+    """Return the error of a format that cannot be used, with what to do about it."""
     name = point.dist.name if point.dist else point.value
-    return f"repair or uninstall the distribution {name}"
+    return ContractError(
+        f"format {point.name} of the entry point {point.value}{reason}",
+        hint=f"repair or uninstall the distribution {name}",
+    )
 
 
 def describe(name: str | None = None) -> pa.Table:
