@@ -7,8 +7,8 @@ process is the rank. Times are microseconds of one clock. The name of the file h
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
@@ -90,15 +90,14 @@ class _Passes:
 
     def columns(self, source: int) -> dict[str, list[Any]]:
         """Return columns of `ops`."""
-        self.rows.sort(key=lambda row: row[:6])  # what follows may be None
-        places = (
-            place
-            for _, own in itertools.groupby(self.rows, lambda row: row[0])
-            for place, _ in enumerate(own, 1)
-        )
-        numbered = sorted(zip(self.rows, places, strict=True), key=lambda pair: pair[0][3])
-        ranks, starts, ends, lines, steps, names, stages, batches, chunks = (
-            [row[place] for row, _ in numbered] for place in range(9)
+        numbers: Counter[int] = Counter()
+        numbered = []
+        for row in sorted(self.rows, key=lambda row: row[:6]):  # what follows may be None
+            numbers[row[0]] += 1
+            numbered.append((*row, numbers[row[0]]))
+        numbered.sort(key=lambda row: row[3])
+        ranks, starts, ends, lines, steps, names, stages, batches, chunks, seqs = (
+            [row[place] for row in numbered] for place in range(10)
         )
         return {
             "source_id": [source] * len(ranks),
@@ -106,7 +105,7 @@ class _Passes:
             "rank": ranks,
             "stage": stages,
             "step": steps,
-            "seq": [number for _, number in numbered],
+            "seq": seqs,
             "micro_batch": batches,
             "op": [_OPS.get(name, name) for name in names],
             "category": ["compute" if name in _OPS else None for name in names],
