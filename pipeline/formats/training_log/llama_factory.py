@@ -16,6 +16,7 @@ from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
 
 _BEGIN = '{"current_steps": '
+# A time since the start, as Python prints it.
 _CLOCK = re.compile(r"(?:(\d{1,4}) days?, )?(\d{1,2}):(\d\d):(\d\d)", re.ASCII)
 
 
@@ -55,7 +56,10 @@ class History(StepLines):
         )
         self.done = done
         records: list[StepValues] = []
-        at_ns = _since_start(str(record.get("elapsed_time")))
+        clock = _CLOCK.fullmatch(str(record.get("elapsed_time")))
+        if clock is None:
+            raise BadValueError(text)
+        at_ns = clock_ns(*clock.groups())
         if "loss" in values:
             records.append((done, None, values))
             step, before_ns = self._logged
@@ -69,11 +73,3 @@ class History(StepLines):
 def _not_finite(text: str) -> str:
     """Return NaN or Infinity, which are no JSON, as other trainers print them."""
     return text.replace("Infinity", "inf")
-
-
-def _since_start(text: str) -> int:
-    """Return a time since the start, as Python prints it, in ns."""
-    clock = _CLOCK.fullmatch(text)
-    if clock is None:
-        raise BadValueError(text)
-    return clock_ns(*clock.groups())
