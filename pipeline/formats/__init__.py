@@ -116,6 +116,12 @@ class FileFacts(NamedTuple):
         return FileFacts, tuple(dict(v) if isinstance(v, Mapping) else v for v in self)
 
 
+def one_run_per_file(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Return each file as a run: the grouping rule of single-file formats."""
+    del gap_seconds
+    return [[file] for file in files]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The files of one run, in the order in which they are fed: index = source_id.
@@ -296,8 +302,8 @@ class Format:
     version: int
     tables: tuple[str, ...]
     facts: Callable[[str, bytes], FileFacts]
-    group: Callable[[Sequence[FileFacts], float], Sequence[Sequence[FileFacts]]]
     parser: Callable[[Run, Ledger], Parser]
+    group: Callable[[Sequence[FileFacts], float], Sequence[Sequence[FileFacts]]] = one_run_per_file
     sniff: Callable[[bytes], Claim] = unclaimed
     begin: re.Pattern[bytes] | None = None
     rejects: Mapping[str, str] = field(default_factory=dict)
@@ -332,12 +338,6 @@ class Format:
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""
         return format_named, (self.name,)
-
-
-def one_run_per_file(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Return each file as a run: the grouping rule of single-file formats."""
-    del gap_seconds
-    return [[file] for file in files]
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 
-from tracelake.formats import Chunk, FileFacts, Format, Run, RunFacts, one_run_per_file
+from tracelake.formats import Chunk, FileFacts, Format, Run, RunFacts
 from tracelake.formats.kineto.document import Document, decoded
 from tracelake.formats.kineto.events import nanoseconds
 from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
@@ -181,7 +181,6 @@ FORMAT = Format(
     tables=("ops",),
     begin=_FIRST,
     facts=_facts,
-    group=one_run_per_file,
     parser=_Parser,
     rejects={
         "not_an_event": "The event lacks its name, process, iteration or time.",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts, first_text, one_run_per_file
+from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts, first_text
 from tracelake.formats.documents import BadDocumentError, DocumentParser, Documents, Tables
 from tracelake.formats.nccl_tests import COLLECTIVES, DTYPES, collective_of, library_version, speed
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
@@ -151,7 +151,6 @@ FORMAT = Format(
     tables=("bandwidth_tests",),
     sniff=_sniff,
     facts=_facts,
-    group=one_run_per_file,
     parser=lambda run, ledger: DocumentParser(_read, run, ledger),
     rejects={
         _BROKEN: "The document is cut before its results, or is none of nccl-tests.",

@@ -30,7 +30,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span, one_run_per_file
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span
 from tracelake.formats.aicb_workload import rows as scan
 from tracelake.formats.aicb_workload.header import (
     CUSTOMIZED,
@@ -259,7 +259,6 @@ FORMAT = Format(
     tables=("workload_passes",),
     sniff=_sniff,
     facts=_facts,
-    group=one_run_per_file,
     parser=_Parser,
     rejects={
         "bad_header": "Line 1 begins with no known policy.",

@@ -20,15 +20,7 @@ from tracelake.formats.kineto.names import (
     pass_of,
     width_of,
 )
-from tracelake.formats.kineto.scan import (
-    AT_LINE,
-    END,
-    KERNEL,
-    PASS,
-    ROWS,
-    START,
-    STREAM,
-)
+from tracelake.formats.kineto.scan import AT_LINE, END, KERNEL, PASS, ROWS, START, STREAM
 from tracelake.kernels.arrow import numbers, words
 from tracelake.kernels.numbers import NULL, Longs
 from tracelake.schema.tables import tables

@@ -15,16 +15,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats import (
-    Block,
-    Chunk,
-    Claim,
-    FileFacts,
-    Format,
-    Run,
-    RunFacts,
-    one_run_per_file,
-)
+from tracelake.formats import Block, Chunk, Claim, FileFacts, Format, Run, RunFacts
 from tracelake.formats.ledger import (
     NOT_UTF8,
     TEXT_LIMIT,
@@ -282,7 +273,6 @@ FORMAT = Format(
     tables=("layer_times", "train_steps"),
     sniff=_sniff,
     facts=_facts,
-    group=one_run_per_file,
     parser=_Parser,
     rejects=_REJECTS,
     irrelevant=_IRRELEVANT,
