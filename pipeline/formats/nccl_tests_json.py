@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -45,7 +44,7 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
     """Return facts and rows of the file of a run."""
     (source, data), *_ = documents.items()
     try:
-        text = data.removeprefix(BOM_UTF8).decode()
+        text = data.decode("utf-8-sig")
         document, results, ended = _document(text)
         shared = _shared(document, run.sources[source].stem)
         rows = [
