@@ -41,8 +41,7 @@ from tracelake.formats.aicb_workload.header import (
     read_count,
     read_header,
 )
-from tracelake.formats.aicb_workload.passes import PASSES, Rows, pass_rows
-from tracelake.formats.aicb_workload.repeats import Repeat, find_repeat
+from tracelake.formats.aicb_workload.passes import PASSES, Repeat, Rows, find_repeat, pass_rows
 from tracelake.formats.aicb_workload.rows import read_lines
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.kernels.arrow import is_utf8, text_of
@@ -207,7 +206,7 @@ class _Plan:
                 names.append(own[rows.layers.name.indices.to_numpy()[rows.which]])
             numbers = np.concatenate([rows.row for rows in self._held])
             count = self.header.sizes["micro_batches"]
-            yield from self._release(find_repeat(numbers, np.concatenate(names), 0, count))
+            yield from self._release(find_repeat(numbers, np.concatenate(names), count))
         self._account.pass_over("blank", self._blanks)
         if self.ended is False:
             counts = f"{self._declared} rows declared, {self._account.row_lines} read"

@@ -1,4 +1,4 @@
-"""Convert layer rows of a workload plan to columns: three passes per row."""
+"""Convert layer rows of a workload plan to columns: three passes per row, and micro-batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats.aicb_workload.repeats import Repeat
 from tracelake.formats.aicb_workload.rows import Layers
+from tracelake.kernels.arrow import Mask
 from tracelake.kernels.numbers import Longs
 from tracelake.schema.tables import tables
 
@@ -51,6 +51,44 @@ class Rows:
     row: Longs
     which: Longs
     layers: Layers
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`count` blocks of `length` rows each, from row `first` on."""
+
+    first: int
+    length: int
+    count: int
+
+    def places(self, rows: Longs) -> tuple[Longs, Mask]:
+        """Return each row's distance from the first block's start, and whether it is in a block."""
+        places = rows - self.first
+        return places, (places >= 0) & (places < self.count * self.length)
+
+
+def find_repeat(rows: Longs, layers: Longs, count: int) -> Repeat | None:
+    """Return the blocks that a layer begins.
+
+    Args:
+        rows: Numbers of all rows of the plan.
+        layers: A number for the name of each row's layer: 0 for the one that begins a block.
+        count: Number of blocks there must be, at least 2.
+
+    Returns:
+        None unless exactly so many rows have that name, at equal distance, with the same layers
+        between them.
+    """
+    starts = rows[layers == 0]
+    if len(starts) != count or (np.diff(starts, 2) != 0).any():
+        return None
+    repeat = Repeat(int(starts[0]), int(starts[1] - starts[0]), count)
+    places, inside = repeat.places(rows)
+    _, example, kind = np.unique(
+        places[inside] % repeat.length, return_index=True, return_inverse=True
+    )
+    found = layers[inside]
+    return repeat if (found == found[example][kind]).all() else None
 
 
 def pass_rows(rows: Rows, source_id: int, repeat: Repeat | None) -> pa.RecordBatch:
