@@ -88,7 +88,7 @@ class _Block(NamedTuple):
 
     stamp: datetime | None
     units: list[int]
-    ranks: frozenset[Hashable]
+    ranks: set[Hashable]
 
 
 def starts(units: Sequence[Unit], gap_seconds: float) -> list[list[int]]:
@@ -156,9 +156,9 @@ def _blocks(stamp: datetime | None, places: Iterator[int], units: Sequence[Unit]
         for rank in units[i].ranks:
             taken[rank] = k + 1
         if k == len(blocks):
-            blocks.append(_Block(stamp, [], frozenset()))
-        old = blocks[k]
-        blocks[k] = _Block(stamp, [*old.units, i], old.ranks | units[i].ranks)
+            blocks.append(_Block(stamp, [], set()))
+        blocks[k].units.append(i)
+        blocks[k].ranks.update(units[i].ranks)
     return blocks
 
 
