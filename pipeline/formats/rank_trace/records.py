@@ -256,8 +256,11 @@ def read_lines(
     k, s = -1, 0
     for i in range(first, ends.size):
         e = ends[i]
-        if k < 0 or (k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i):
-            k = _span_of(i, k, spans)
+        span = max(k, 0)
+        while span + 1 < spans.shape[0] and spans[span + 1, SPAN_FIRST] <= i:  # may be empty
+            span += 1
+        if span > k:
+            k = span
             s = ends[i - 1] + 1 if i > spans[k, SPAN_FIRST] else spans[k, SPAN_START]
         if not _room_for(e - s, state):
             return i
@@ -285,12 +288,3 @@ def read_lines(
             counts[k, COUNT_ROWS] += rows - lines.saved[ROWS] - lines.saved[4 + ROWS]
         s = e + 1
     return int(ends.size)
-
-
-@inlined
-def _span_of(i: int, k: int, spans: Longs) -> int:
-    """Return the span from the k-th on that contains line i; empty spans are skipped."""
-    k = max(k, 0)
-    while k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i:
-        k += 1
-    return int(k)
