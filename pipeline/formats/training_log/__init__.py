@@ -274,19 +274,17 @@ class _Reader:
 
     def _iterations(self, text: str, records: list[re.Match[str]]) -> list[Row] | str:
         """Return the rows of the progress records of a line, and of the timers behind them."""
-        if len(records) == 1:
-            (record,) = records
-            return list(self._iteration(record, text[: record.start()], text[record.end() :]))
         stops = [*(record.start() for record in records[1:]), len(text)]
         if any(not _BETWEEN.fullmatch(text[:stop]) for stop in stops[:-1]):
             return _MERGED
         rows: list[Row] = []
         for record, stop in zip(records, stops, strict=True):
-            rows += self._iteration(record, text[: record.start()], text[record.end() : stop])
+            rows += self._iteration(record, text[record.end() : stop])
         return rows
 
-    def _iteration(self, found: re.Match[str], before: str, behind: str) -> Iterator[Row]:
+    def _iteration(self, found: re.Match[str], behind: str) -> Iterator[Row]:
         """Yield the row of a progress record, and those of timers on the same line."""
+        before = found.string[: found.start()]
         step, total = whole(found[1], 31), whole(found[2], 31)
         nemo = _NEMO.search(before)
         record, _, timers = behind.partition("time (ms) |")
