@@ -11,26 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tracelake.formats.optimus import owners
+from tracelake.formats.optimus import owners, scan
 from tracelake.formats.optimus.owners import AMBIGUOUS, CONTESTED, FOREIGN, UNKNOWN, Work, assign
-from tracelake.formats.optimus.scan import (
-    BAD,
-    BLOCK,
-    BY_PLACE,
-    CALLS,
-    CODE,
-    FATE,
-    HEADER,
-    KIND,
-    LAYER,
-    LINE,
-    NAMED,
-    RANK,
-    RECORD,
-    SLOT,
-    STAGE,
-    STEP,
-)
 from tracelake.kernels.compiled import inlined, kernel
 from tracelake.kernels.numbers import Longs
 
@@ -66,14 +48,14 @@ def _plain_blocks(pieces: Longs, latest: Longs, found: Longs) -> int:
         latest: The latest one found of each slot, -1 before.
         found: Out: index of the header, number of rows, a hash of them, and number of blocks.
     """
-    before = LAYER
+    before = scan.LAYER
     n, header, rows, good = 0, 0, 0, False
     mark = np.uint64(_SEED)
     for i in range(pieces.shape[1] + 1):
-        kind = pieces[KIND, i] if i < pieces.shape[1] else HEADER
-        if kind == HEADER:
+        kind = pieces[scan.KIND, i] if i < pieces.shape[1] else scan.HEADER
+        if kind == scan.HEADER:
             if good and rows:
-                slot = pieces[SLOT, header]
+                slot = pieces[scan.SLOT, header]
                 if latest[slot] >= 0 and found[latest[slot], _MARK] == np.int64(mark):
                     found[latest[slot], _BLOCKS] += 1
                 else:
@@ -81,14 +63,14 @@ def _plain_blocks(pieces: Longs, latest: Longs, found: Longs) -> int:
                     found[n, _MARK], found[n, _BLOCKS] = np.int64(mark), 1
                     latest[slot] = n
                     n += 1
-            good = before != HEADER
+            good = before != scan.HEADER
             header, rows, mark = i, 0, np.uint64(_SEED)
-        if kind != RECORD and i < pieces.shape[1]:
-            good &= kind != BAD and pieces[FATE, i] == BLOCK
+        if kind != scan.RECORD and i < pieces.shape[1]:
+            good &= kind != scan.BAD and pieces[scan.FATE, i] == scan.BLOCK
             before = kind
-            if kind == LAYER:
+            if kind == scan.LAYER:
                 rows += 1
-                mark = _mix(_mix(mark, pieces[CODE, i]), pieces[CALLS, i])
+                mark = _mix(_mix(mark, pieces[scan.CODE, i]), pieces[scan.CALLS, i])
     return n
 
 
@@ -139,8 +121,8 @@ class Owners:
 
     def _number(self, pieces: Longs) -> None:
         """Write the slot of every header; reject ranks of other stages."""
-        headers = np.flatnonzero(pieces[KIND] == HEADER)
-        keys = (pieces[RANK, headers] << _STAGE_BITS) | pieces[STAGE, headers]
+        headers = np.flatnonzero(pieces[scan.KIND] == scan.HEADER)
+        keys = (pieces[scan.RANK, headers] << _STAGE_BITS) | pieces[scan.STAGE, headers]
         found = np.unique(keys)
         where = np.searchsorted(found, keys)
         foreign = np.zeros(headers.size, np.bool_)
@@ -148,24 +130,25 @@ class Owners:
             line, ranks = self.stages
             pairs = [divmod(key, 1 << _STAGE_BITS) for key in found.tolist()]
             strange = [rank not in ranks.get(stage, ()) for rank, stage in pairs]
-            foreign = np.array(strange, np.bool_)[where] & (pieces[LINE, headers] > line)
+            foreign = np.array(strange, np.bool_)[where] & (pieces[scan.LINE, headers] > line)
         for key in np.unique(keys[~foreign]).tolist():
             if len(self._slots) < _SLOT_LIMIT and key not in self._slots:
                 self._slots[key] = len(self._slots)
                 self._votes.append({})
         slots = np.array([self._slots.get(key, -1) for key in found.tolist()], np.int64)[where]
         foreign |= slots < 0
-        pieces[SLOT, headers] = slots
-        pieces[KIND, headers[foreign]] = BAD
-        pieces[FATE, headers[foreign]] = FOREIGN
+        pieces[scan.SLOT, headers] = slots
+        pieces[scan.KIND, headers[foreign]] = scan.BAD
+        pieces[scan.FATE, headers[foreign]] = FOREIGN
 
     def _learn(self, pieces: Longs) -> None:
         """Count the lists of plain blocks; store the most frequent ones of each slot."""
-        found = np.empty((np.count_nonzero(pieces[KIND] == HEADER), _BLOCKS + 1), np.int64)
+        headers = np.count_nonzero(pieces[scan.KIND] == scan.HEADER)
+        found = np.empty((headers, _BLOCKS + 1), np.int64)
         count = _plain_blocks(pieces, np.full(len(self._votes), -1), found)
         touched = set()
         for header, size, mark, blocks in found[:count].tolist():
-            slot = int(pieces[SLOT, header])
+            slot = int(pieces[scan.SLOT, header])
             votes = self._votes[slot]
             if mark not in votes:
                 votes[mark] = 0, _rows_behind(pieces, header, size)
@@ -221,7 +204,7 @@ class Owners:
         bounds = []
         for (key, slot), rows in zip(self._slots.items(), chosen, strict=True):
             if not isinstance(rows, int):
-                first, last = np.minimum(rows[[0, -1], 0], NAMED).tolist()
+                first, last = np.minimum(rows[[0, -1], 0], scan.NAMED).tolist()
                 bounds.append((key % (1 << _STAGE_BITS), first, last, slot))
         pairs = itertools.pairwise(sorted(bounds))
         return [(below[3], above[3]) for below, above in pairs if below[2] > above[1]]
@@ -265,10 +248,10 @@ class Owners:
 
     def _cost(self, pieces: Longs, chosen: list[Longs | int]) -> int:
         """Return how much of a window the lists do not explain."""
-        fates = pieces[FATE].copy()
+        fates = pieces[scan.FATE].copy()
         made = self._assigned(pieces, chosen)
-        rejected = (pieces[KIND] == LAYER) & (pieces[FATE] >= 0)
-        pieces[FATE] = fates
+        rejected = (pieces[scan.KIND] == scan.LAYER) & (pieces[scan.FATE] >= 0)
+        pieces[scan.FATE] = fates
         unseen = int(made.book[owners.UNSEEN])
         return _REJECTED_ROW * int(np.count_nonzero(rejected)) + _UNSEEN_ROW * unseen
 
@@ -276,15 +259,15 @@ class Owners:
 def _rows_behind(pieces: Longs, header: int, count: int) -> Longs:
     """Return CODE and CALLS of the first layer rows behind a header."""
     stop = header + 1 + count
-    while np.count_nonzero(pieces[KIND, header:stop] == LAYER) < count:
+    while np.count_nonzero(pieces[scan.KIND, header:stop] == scan.LAYER) < count:
         stop += 1
-    rows = header + np.flatnonzero(pieces[KIND, header:stop] == LAYER)
-    return pieces[:, rows][[CODE, CALLS]].T
+    rows = header + np.flatnonzero(pieces[scan.KIND, header:stop] == scan.LAYER)
+    return pieces[:, rows][[scan.CODE, scan.CALLS]].T
 
 
 def _ascends(rows: Longs) -> bool:
-    order = np.minimum(rows[:, 0], NAMED)
-    return bool(((np.diff(order) > 0) | (order[1:] == NAMED)).all())
+    order = np.minimum(rows[:, 0], scan.NAMED)
+    return bool(((np.diff(order) > 0) | (order[1:] == scan.NAMED)).all())
 
 
 def _doubt(pieces: Longs) -> bool:
@@ -295,21 +278,22 @@ def _doubt(pieces: Longs) -> bool:
     its rank prints the same layer with the same number of calls in another step, and no other rank
     ever does.
     """
-    rows = np.flatnonzero(pieces[KIND] == LAYER)
-    disorder = np.flatnonzero(pieces[FATE, rows] != BLOCK)
-    given = rows[pieces[FATE, rows] < 0]
-    if not disorder.size or np.unique(pieces[STEP, given]).size >= _ENOUGH_STEPS:
+    rows = np.flatnonzero(pieces[scan.KIND] == scan.LAYER)
+    disorder = np.flatnonzero(pieces[scan.FATE, rows] != scan.BLOCK)
+    given = rows[pieces[scan.FATE, rows] < 0]
+    if not disorder.size or np.unique(pieces[scan.STEP, given]).size >= _ENOUGH_STEPS:
         return False
     seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
-    for code, calls, *owner in pieces[:, given][[CODE, CALLS, RANK, STAGE, STEP]].T.tolist():
+    columns = [scan.CODE, scan.CALLS, scan.RANK, scan.STAGE, scan.STEP]
+    for code, calls, *owner in pieces[:, given][columns].T.tolist():
         seen.setdefault((code, calls), set()).add(tuple(owner))
     doubted = [
         i
         for i in rows[disorder[0] :].tolist()
-        if BY_PLACE < pieces[FATE, i] < 0
-        and not _confirmed(seen[int(pieces[CODE, i]), int(pieces[CALLS, i])])
+        if scan.BY_PLACE < pieces[scan.FATE, i] < 0
+        and not _confirmed(seen[int(pieces[scan.CODE, i]), int(pieces[scan.CALLS, i])])
     ]
-    pieces[FATE, doubted] = AMBIGUOUS
+    pieces[scan.FATE, doubted] = AMBIGUOUS
     return bool(doubted)
 
 
