@@ -175,11 +175,8 @@ _NO, _YES = (ir.Constant(ir.IntType(1), flag) for flag in range(2))
 class _LanesType(types.Type):
     """As many int64 as a row has, in registers of the processor."""
 
-    def __init__(self) -> None:
-        super().__init__(name="Lanes")
 
-
-_lanes = _LanesType()
+_lanes = _LanesType("Lanes")
 
 
 @cast(Any, register_model)(_LanesType)
