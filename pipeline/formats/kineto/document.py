@@ -9,20 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from tracelake.formats import Block
-from tracelake.formats.kineto.scan import (
-    CONTEXT,
-    COUNTS,
-    EVENT,
-    LEVEL,
-    LINE,
-    LINE_OFFSET,
-    REJECT,
-    ROW,
-    SPARE,
-    STRUCTURE,
-    UNREAD,
-    new_place,
-)
+from tracelake.formats.kineto import scan
 from tracelake.formats.ledger import TEXT_LIMIT, Ledger
 from tracelake.kernels.numbers import Bytes, Longs
 
@@ -42,7 +29,7 @@ _PERHAPS_BYTES = 4096
 _WORD_BYTES = 16  # no word or escape of JSON is as long
 
 
-_KINDS = {STRUCTURE: "structure", UNREAD: "unread", EVENT: "event"}
+_KINDS = {scan.STRUCTURE: "structure", scan.UNREAD: "unread", scan.EVENT: "event"}
 
 
 class _MoreError(Exception):
@@ -83,27 +70,27 @@ class Document:
         self._events = events
         self._step = Document._start  # what is read next; not bound: that would be a cycle
         self._listed = False  # the document is the list of events alone
-        self._data: Bytes = np.zeros(SPARE, np.uint8)
+        self._data: Bytes = np.zeros(scan.SPARE, np.uint8)
         self._text = ""
         self._solid = 0  # length without the blanks at the end
         self._at = 0
         self._last = False  # nothing follows the text
         self._base: int | None = None  # offset of the text in the file
-        self._place = new_place()
+        self._place = scan.new_place()
         self._reject = ("", "")
 
     def feed(self, block: Block) -> None:
         """Read a block."""
         if self._base is None:
             self._base = int(block.offset)
-            self._place[LINE_OFFSET] = block.offset
+            self._place[scan.LINE_OFFSET] = block.offset
         self._append(block.data)
         self._last = block.last
         self._read()
         if block.last:
-            self._advance(len(self._text), STRUCTURE)
-            if self._place[LINE_OFFSET] < self._base + self._at:
-                self._close(int(self._place[LEVEL]))
+            self._advance(len(self._text), scan.STRUCTURE)
+            if self._place[scan.LINE_OFFSET] < self._base + self._at:
+                self._close(int(self._place[scan.LEVEL]))
             self._report()
 
     def _append(self, more: Bytes) -> None:
@@ -112,8 +99,8 @@ class Document:
         rest = len(self._text) - self._at
         size = rest + more.size
         data = self._data
-        if size + SPARE > data.size:
-            data = np.zeros(2 * rest + more.size + SPARE, np.uint8)
+        if size + scan.SPARE > data.size:
+            data = np.zeros(2 * rest + more.size + scan.SPARE, np.uint8)
         data[:rest] = self._data[self._at : len(self._text)]
         data[rest:size] = more
         self._data, self._text = data, data[:size].tobytes().decode("latin-1")
@@ -129,7 +116,7 @@ class Document:
             seeks = self._step == Document._seek
             between = None if seeks else _BETWEEN.match(self._text, self._at)
             if between and between.end() > self._at:
-                self._advance(between.end(), STRUCTURE)
+                self._advance(between.end(), scan.STRUCTURE)
             if self._at == len(self._text):
                 return
             try:
@@ -151,17 +138,17 @@ class Document:
 
     def _start(self) -> None:
         if self._text[self._at] == "[":
-            self._advance(self._at + 1, STRUCTURE)
+            self._advance(self._at + 1, scan.STRUCTURE)
             self._step, self._listed = Document._event, True
             return
         if self._text[self._at] != "{":
             raise _BrokenError
-        self._advance(self._at + 1, CONTEXT)
+        self._advance(self._at + 1, scan.CONTEXT)
         self._step = Document._member
 
     def _member(self) -> None:
         if self._text[self._at] == "}":
-            self._advance(self._at + 1, STRUCTURE)
+            self._advance(self._at + 1, scan.STRUCTURE)
             self._step, self.ended = Document._pass, True
             return
         key, end = self._decode(self._at)
@@ -171,26 +158,26 @@ class Document:
         if colon is None or colon.end() >= self._solid:
             raise _MoreError
         if key == _EVENTS and self._text[colon.end()] == "[":
-            self._advance(colon.end() + 1, STRUCTURE)
+            self._advance(colon.end() + 1, scan.STRUCTURE)
             self._step = Document._event
             return
         value, end = self._decode(colon.end())
         self._events.take_member(key, value)
-        self._advance(end, CONTEXT)
+        self._advance(end, scan.CONTEXT)
 
     def _event(self) -> None:
         if self._text[self._at] == "]":
-            self._advance(self._at + 1, STRUCTURE)
+            self._advance(self._at + 1, scan.STRUCTURE)
             self._step = Document._pass if self._listed else Document._member
             self.ended |= self._listed
             return
         event, end = self._decode(self._at)
-        level = self._events.take_event(event, int(self._place[LINE]))
+        level = self._events.take_event(event, int(self._place[scan.LINE]))
         if isinstance(level, str):
             if self._reject_end() is None:
                 raise _MoreError
             self._mark(level)
-            level = UNREAD
+            level = scan.UNREAD
         self._advance(end, level)
 
     def _seek(self) -> None:
@@ -201,12 +188,12 @@ class Document:
         elif not self._last:
             near = max(self._at, len(self._text) - _PERHAPS_BYTES)
             found = _PERHAPS_NEXT.search(self._text, near)
-        self._advance(found.start() if found else len(self._text), UNREAD)
+        self._advance(found.start() if found else len(self._text), scan.UNREAD)
         if self._step == Document._seek and found:
             raise _MoreError
 
     def _pass(self) -> None:
-        self._advance(len(self._text), UNREAD)
+        self._advance(len(self._text), scan.UNREAD)
 
     def _decode(self, at: int) -> tuple[object, int]:
         text = self._text
@@ -235,13 +222,13 @@ class Document:
     def _break(self, reason: str) -> None:
         """Reject what is here; go on with the next event, or not at all outside the events."""
         self._mark(reason)
-        self._advance(self._at + 1, UNREAD)
+        self._advance(self._at + 1, scan.UNREAD)
         self._step = Document._seek if self._step == Document._event else Document._pass
 
     def _mark(self, reason: str) -> None:
         """Reject the line that begins here, or goes on here."""
-        if self._place[LEVEL] != REJECT:
-            self._place[LEVEL] = REJECT
+        if self._place[scan.LEVEL] != scan.REJECT:
+            self._place[scan.LEVEL] = scan.REJECT
             self._reject = (reason, self._text[self._at : self._reject_end()])
 
     def _advance(self, end: int, level: int) -> None:
@@ -250,29 +237,29 @@ class Document:
         place = self._place
         lines = self._text.count("\n", self._at, end)
         if lines:
-            self._close(max(int(place[LEVEL]), level))
-            place[COUNTS + level] += lines - 1
-            place[LINE] += lines
-            place[LINE_OFFSET] = self._base + self._text.rfind("\n", self._at, end) + 1
-            place[LEVEL] = STRUCTURE if self._text[end - 1] == "\n" else level
-        elif level > place[LEVEL]:
-            place[LEVEL] = level
+            self._close(max(int(place[scan.LEVEL]), level))
+            place[scan.COUNTS + level] += lines - 1
+            place[scan.LINE] += lines
+            place[scan.LINE_OFFSET] = self._base + self._text.rfind("\n", self._at, end) + 1
+            place[scan.LEVEL] = scan.STRUCTURE if self._text[end - 1] == "\n" else level
+        elif level > place[scan.LEVEL]:
+            place[scan.LEVEL] = level
         self._at = end
 
     def _close(self, level: int) -> None:
-        if level == REJECT:
+        if level == scan.REJECT:
             reason, text = self._reject
             raw = text.rstrip("\r").encode("latin-1")
-            line, offset = self._place[LINE : LINE_OFFSET + 1].tolist()
+            line, offset = self._place[scan.LINE : scan.LINE_OFFSET + 1].tolist()
             self._ledger.reject(self._source_id, line, offset, reason, raw)
         else:
-            self._place[COUNTS + level] += 1
+            self._place[scan.COUNTS + level] += 1
 
     def _report(self) -> None:
         """Tell the ledger what the lines were."""
-        count, counts = self._ledger.source(self._source_id), self._place[COUNTS:].tolist()
-        count.row_lines += counts[ROW]
-        count.context_lines += counts[CONTEXT]
+        count, counts = self._ledger.source(self._source_id), self._place[scan.COUNTS :].tolist()
+        count.row_lines += counts[scan.ROW]
+        count.context_lines += counts[scan.CONTEXT]
         for level, kind in _KINDS.items():
             count.pass_over(kind, counts[level])
 

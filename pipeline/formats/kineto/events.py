@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracelake.formats.kineto import scan
 from tracelake.formats.kineto.document import DECODER, decoded
 from tracelake.formats.kineto.names import (
     collective_of,
@@ -17,20 +18,7 @@ from tracelake.formats.kineto.names import (
     is_split_pass,
     pass_of,
 )
-from tracelake.formats.kineto.scan import (
-    CONTEXT,
-    COPY,
-    EVENT,
-    KERNEL,
-    PASS,
-    ROW,
-    ROWS,
-    Rows,
-    new_notes,
-    new_rows,
-    new_spans,
-    read_events,
-)
+from tracelake.formats.kineto.scan import Rows, read_events
 from tracelake.formats.readers import BadValueError, rounded_ns
 from tracelake.kernels.numbers import Bytes, Longs
 from tracelake.kernels.tokens import TokenTable, intern
@@ -83,9 +71,9 @@ class Events:
         self.host_steps: dict[int, tuple[int, int, int]] = {}  # start, end, line
         self.device_steps: dict[int, int] = {}
         self._processes: set[object] = set()  # that annotate steps
-        self._notes = new_notes()
-        self._spans = new_spans()
-        self._rows = [new_rows()]
+        self._notes = scan.new_notes()
+        self._spans = scan.new_spans()
+        self._rows = [scan.new_rows()]
         self._calls: dict[int, Call] = {}  # by External id
         self._own: dict[int, tuple[Call | None, int | None]] = {}  # by number of the kernel
         self._same: dict[Call, Call] = {}
@@ -96,7 +84,7 @@ class Events:
         while full:
             rows, names = self._room(), self.names.tokens
             at = read_events(data, at, end, base, place, self._spans, rows, notes, names)
-            full = rows.size[0] == ROWS or notes.size[0] == len(notes.at)
+            full = rows.size[0] == scan.ROWS or notes.size[0] == len(notes.at)
             for begin, stop, row in notes.at[: notes.size[0]].tolist():
                 event = DECODER.decode(data[begin:stop].tobytes().decode("latin-1"))
                 if row < 0:
@@ -108,8 +96,8 @@ class Events:
 
     def _room(self) -> Rows:
         """Return rows with space for another."""
-        if self._rows[-1].size[0] == ROWS:
-            self._rows.append(new_rows())
+        if self._rows[-1].size[0] == scan.ROWS:
+            self._rows.append(scan.new_rows())
         return self._rows[-1]
 
     def take_member(self, key: str, value: object) -> None:
@@ -122,7 +110,7 @@ class Events:
         if not isinstance(event, dict):
             return "no_event"
         if event.get("ph") != "X":
-            return EVENT
+            return scan.EVENT
         category, name = event.get("cat"), event.get("name")
         if category in _KERNELS or category in _COPIES:
             return self._take_work(event, line, kernel=category in _KERNELS)
@@ -132,7 +120,7 @@ class Events:
             category in _ANNOTATIONS or (category in _OPERATORS and _STEP.fullmatch(name))
         ):
             return self._take_annotation(event, name, line, device=category == _ANNOTATIONS[1])
-        return EVENT
+        return scan.EVENT
 
     def _take_annotation(
         self, event: Mapping[str, Any], name: str, line: int, *, device: bool
@@ -141,19 +129,19 @@ class Events:
         if step is None:
             self.split_passes |= is_split_pass(name)
             if not pass_of(name):
-                return EVENT
+                return scan.EVENT
             if not device:
                 self.host_passes = True
-                return EVENT
+                return scan.EVENT
         elif int(step[1]) > LARGEST:
-            return EVENT
+            return scan.EVENT
         times = _times(event)
         if times is None:
             return "bad_number"
         if step:
             return self._take_step(event.get("pid"), int(step[1]), times, line, device=device)
-        self._add(name, PASS, line, times, _whole(event.get("tid")))
-        return ROW
+        self._add(name, scan.PASS, line, times, _whole(event.get("tid")))
+        return scan.ROW
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:
         name, times = decoded(event.get("name")), _times(event)
@@ -167,8 +155,8 @@ class Events:
         if kernel and device is not None:
             devices = self._room().devices
             devices[:] = min(devices[0], device), max(devices[1], device)
-        self._add(name, KERNEL if kernel else COPY, line, times, stream)
-        return ROW
+        self._add(name, scan.KERNEL if kernel else scan.COPY, line, times, stream)
+        return scan.ROW
 
     def _add(
         self, name: str, kind: int, line: int, times: tuple[int, int], stream: int | None
@@ -192,26 +180,26 @@ class Events:
         """Keep what the kernel of the last part's row says about its communication."""
         own = self._shared(_call_of(args)) if "Collective name" in args else None
         key = args.get("External id", args.get("external id"))
-        self._own[row + ROWS * (len(self._rows) - 1)] = own, _whole(key)
+        self._own[row + scan.ROWS * (len(self._rows) - 1)] = own, _whole(key)
 
     def _take_call(self, event: Mapping[str, Any]) -> int:
         args = _arguments(event)
         key = _whole(args.get("External id"))
         if key is not None:
             self._calls[key] = self._shared(_call_of(args))
-        return CONTEXT
+        return scan.CONTEXT
 
     def _take_step(
         self, process: object, step: int, times: tuple[int, int], line: int, *, device: bool
     ) -> int:
         if device:
             self.device_steps[step] = min(times[0], self.device_steps.get(step, times[0]))
-            return CONTEXT
+            return scan.CONTEXT
         self._processes.add(process)
         if step in self.host_steps:
-            return EVENT
+            return scan.EVENT
         self.host_steps[step] = (*times, line)
-        return ROW
+        return scan.ROW
 
     @property
     def merged(self) -> bool:
