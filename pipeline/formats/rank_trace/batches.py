@@ -10,34 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracelake.formats.rank_trace.layout import (
-    ATTRIBUTE_END,
-    ATTRIBUTES,
-    COMM_CALLER,
-    COMM_DTYPE,
-    COMM_FUNC,
-    COMM_GROUP,
-    COMM_TENSOR,
-    DIMENSIONS,
-    DURATION_NS,
-    ELEMENTS,
-    END,
-    LINE,
-    OP,
-    OP_DESCRIPTION,
-    OP_DTYPE,
-    OP_GROUP,
-    OP_PHASE,
-    OP_ROW,
-    RANK,
-    ROWS,
-    SHAPE_END,
-    SOURCE,
-    START,
-    SUB_SEQ,
-    VALUE_BYTES,
-    Rows,
-)
+from tracelake.formats.rank_trace import layout
+from tracelake.formats.rank_trace.layout import Rows
 from tracelake.kernels import arrow
 from tracelake.kernels.arrow import Mask
 from tracelake.kernels.numbers import NULL, Longs
@@ -225,47 +199,47 @@ def build(rows: Unmade) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
         in themselves or in one of their communications.
     """
     ops, comms, numbering, names, keys, texts = rows
-    n, m = int(ops.size[ROWS]), int(comms.size[ROWS])
-    parent = comms.wide[OP_ROW, :m]
+    n, m = int(ops.size[layout.ROWS]), int(comms.size[layout.ROWS])
+    parent = comms.wide[layout.OP_ROW, :m]
     op_ids, comm_ids = ops.ids[:, :n], comms.ids[:, :m]
-    sub = comms.wide[SUB_SEQ, :m]
+    sub = comms.wide[layout.SUB_SEQ, :m]
     own = sub == NULL
     types = tables()["ops"].storage_types
     place = {
-        "source_id": ops.wide[SOURCE, :n],
-        "line": ops.wide[LINE, :n],
-        "rank": ops.wide[RANK, :n],
+        "source_id": ops.wide[layout.SOURCE, :n],
+        "line": ops.wide[layout.LINE, :n],
+        "rank": ops.wide[layout.RANK, :n],
     }
     place |= numbering._asdict()
     groups = _groups(op_ids, comm_ids, parent, own, names, texts)
-    op_part, op_wrong, op_unknown = _shared(ops, op_ids[OP_DTYPE], keys, texts)
-    comm_part, comm_wrong, comm_unknown = _shared(comms, comm_ids[COMM_DTYPE], keys, texts)
+    op_part, op_wrong, op_unknown = _shared(ops, op_ids[layout.OP_DTYPE], keys, texts)
+    comm_part, comm_wrong, comm_unknown = _shared(comms, comm_ids[layout.COMM_DTYPE], keys, texts)
     op_columns = op_part | {
         **{name: arrow.numbers(values, types[name]) for name, values in place.items()},
-        "phase": _text(op_ids[OP_PHASE], texts),
-        "op": arrow.words(op_ids[OP], names.names),
-        "category": arrow.words(op_ids[OP], [category(op) for op in names.names]),
-        "kind": arrow.words(op_ids[OP], [kind(op) for op in names.names]),
-        "pass": arrow.words(op_ids[OP], [pass_of(op) for op in names.names]),
+        "phase": _text(op_ids[layout.OP_PHASE], texts),
+        "op": arrow.words(op_ids[layout.OP], names.names),
+        "category": arrow.words(op_ids[layout.OP], [category(op) for op in names.names]),
+        "kind": arrow.words(op_ids[layout.OP], [kind(op) for op in names.names]),
+        "pass": arrow.words(op_ids[layout.OP], [pass_of(op) for op in names.names]),
         "group_kind": arrow.words(groups[0], groups[2]),
-        "description": _text(op_ids[OP_DESCRIPTION], texts),
+        "description": _text(op_ids[layout.OP_DESCRIPTION], texts),
     }
     comm_columns = comm_part | {
         **{name: arrow.numbers(values, types[name], parent) for name, values in place.items()},
         "sub_seq": arrow.numbers(sub, pa.int32()),
-        "phase": _text(op_ids[OP_PHASE][parent], texts),
-        "pass": arrow.words(op_ids[OP][parent], [pass_of(op) for op in names.names]),
-        "parent_op": arrow.words(np.where(own, -1, op_ids[OP][parent]), names.names),
-        "collective": arrow.words(comm_ids[COMM_FUNC], texts.meanings(collective)),
+        "phase": _text(op_ids[layout.OP_PHASE][parent], texts),
+        "pass": arrow.words(op_ids[layout.OP][parent], [pass_of(op) for op in names.names]),
+        "parent_op": arrow.words(np.where(own, -1, op_ids[layout.OP][parent]), names.names),
+        "collective": arrow.words(comm_ids[layout.COMM_FUNC], texts.meanings(collective)),
         "group_kind": arrow.words(groups[1], groups[2]),
-        "raw_func": _text(comm_ids[COMM_FUNC], texts),
-        "raw_group": _text(comm_ids[COMM_GROUP], texts),
-        "caller": _text(comm_ids[COMM_CALLER], texts),
-        "tensor": _text(comm_ids[COMM_TENSOR], texts),
-        "overlapped": pa.array(texts.lookup(comm_ids[COMM_CALLER], overlapped)),
+        "raw_func": _text(comm_ids[layout.COMM_FUNC], texts),
+        "raw_group": _text(comm_ids[layout.COMM_GROUP], texts),
+        "caller": _text(comm_ids[layout.COMM_CALLER], texts),
+        "tensor": _text(comm_ids[layout.COMM_TENSOR], texts),
+        "overlapped": pa.array(texts.lookup(comm_ids[layout.COMM_CALLER], overlapped)),
     }
     if texts.wrong.any():
-        printed = op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]
+        printed = op_ids[[layout.OP_PHASE, layout.OP_DESCRIPTION, layout.OP_GROUP, layout.OP_DTYPE]]
         op_wrong = np.union1d(op_wrong, np.flatnonzero(texts.wrong[printed].any(axis=0)))
         comm_wrong = np.union1d(comm_wrong, np.flatnonzero(texts.wrong[comm_ids].any(axis=0)))
     return (
@@ -294,10 +268,10 @@ def _groups(
     codes = {kind: code for code, kind in enumerate(kinds)}
     by_text = np.array([-1 if k is None else codes[k] for k in printed], np.int32)
     by_op = np.array([-1 if k is None else codes[k] for k in implied], np.int32)
-    of_op = by_text[op_ids[OP_GROUP]]
-    of_op = np.where(of_op < 0, by_op[op_ids[OP]], of_op)
-    of_comm = by_text[comm_ids[COMM_GROUP]]
-    moe = texts.lookup(comm_ids[COMM_CALLER], lambda caller: caller.endswith("_moe"))
+    of_op = by_text[op_ids[layout.OP_GROUP]]
+    of_op = np.where(of_op < 0, by_op[op_ids[layout.OP]], of_op)
+    of_comm = by_text[comm_ids[layout.COMM_GROUP]]
+    moe = texts.lookup(comm_ids[layout.COMM_CALLER], lambda caller: caller.endswith("_moe"))
     of_comm = np.where(moe & (of_comm == codes["expert"]), codes["tp_expert"], of_comm)
     return of_op, np.where(own, of_op[parent], of_comm), kinds
 
@@ -306,23 +280,22 @@ def _shared(
     rows: Rows, dtypes: Ids, keys: Texts, texts: Texts
 ) -> tuple[dict[str, pa.Array], Longs, Longs]:
     """Return columns of both tables, rows with non-UTF-8 values, and rows with unknown dtypes."""
-    n, used = int(rows.size[ROWS]), int(rows.size[ATTRIBUTES])
+    n, used = int(rows.size[layout.ROWS]), int(rows.size[layout.ATTRIBUTES])
     # Bytes per element; 0 of an unknown dtype, and of none.
     widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)[dtypes]
-    elements = rows.wide[ELEMENTS, :n]  # negative without a shape, or where it is too large
+    elements = rows.wide[layout.ELEMENTS, :n]  # negative without a shape, or where it is too large
     sizes = np.where((elements >= 0) & (widths > 0), elements * widths, NULL)
     values, wrong_values = arrow.strings(
-        rows.ends[:used], rows.values[: int(rows.size[VALUE_BYTES])]
+        rows.ends[:used], rows.values[: int(rows.size[layout.VALUE_BYTES])]
     )
     key_column = pa.array(keys.names, pa.string()).take(pa.array(rows.keys[:used]))
-    ends = rows.wide[ATTRIBUTE_END, :n]
+    ends, shape_ends = rows.wide[layout.ATTRIBUTE_END, :n], rows.wide[layout.SHAPE_END, :n]
+    dimensions = rows.shapes[: rows.size[layout.DIMENSIONS]]
     columns = {
-        "start_ns": arrow.numbers(rows.wide[START, :n], pa.int64()),
-        "end_ns": arrow.numbers(rows.wide[END, :n], pa.int64()),
-        "duration_ns": arrow.numbers(rows.wide[DURATION_NS, :n], pa.int64()),
-        "shape": arrow.shapes(
-            rows.wide[SHAPE_END, :n], rows.shapes[: rows.size[DIMENSIONS]], elements != NULL
-        ),
+        "start_ns": arrow.numbers(rows.wide[layout.START, :n], pa.int64()),
+        "end_ns": arrow.numbers(rows.wide[layout.END, :n], pa.int64()),
+        "duration_ns": arrow.numbers(rows.wide[layout.DURATION_NS, :n], pa.int64()),
+        "shape": arrow.shapes(shape_ends, dimensions, elements != NULL),
         "dtype": _text(dtypes, texts),
         "bytes": arrow.numbers(sizes, pa.int64()),
         "attributes": arrow.attributes(ends, key_column, values),

@@ -7,29 +7,9 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
+from tracelake.formats.rank_trace import layout
 from tracelake.formats.rank_trace.batches import Numbering, Texts, collective
-from tracelake.formats.rank_trace.layout import (
-    COMM_DTYPE,
-    COMM_FUNC,
-    COMM_GROUP,
-    ELEMENTS,
-    FORWARD_STEP,
-    KNOWN_OPS,
-    MARKS,
-    METADATA_PLACEHOLDER,
-    OP,
-    OP_DESCRIPTION,
-    OP_DTYPE,
-    OP_PHASE,
-    OP_ROW,
-    OPS,
-    PLACEHOLDER_TIMES,
-    RANK,
-    ROWS,
-    SHAPE_END,
-    SUB_SEQ,
-    Rows,
-)
+from tracelake.formats.rank_trace.layout import Rows
 from tracelake.kernels.numbers import NULL, Longs
 
 _COMPUTE, _P2P, _FORWARD_P2P, _REDUCE, _LOSS = 1, 2, 4, 8, 16
@@ -44,7 +24,8 @@ _TRAITS = {
     b"ep_allreduce": _REDUCE,
     b"loss_func": _LOSS,
 }
-_OP_TRAITS = np.array([*(_TRAITS.get(op, 0) for op in OPS), 0], np.int8)  # the last of all others
+# The last one is of all others.
+_OP_TRAITS = np.array([*(_TRAITS.get(op, 0) for op in layout.OPS), 0], np.int8)
 
 _NO_RANK = 1 << 62
 
@@ -78,37 +59,43 @@ class Observed:
         texts: Texts,
     ) -> None:
         """Add the rows of a batch; `forwards` is a result of `number_ops`."""
-        n = int(ops.size[ROWS])
-        traits, marks = _OP_TRAITS[np.minimum(ops.ids[OP, :n], KNOWN_OPS)], ops.wide[MARKS, :n]
+        n = int(ops.size[layout.ROWS])
+        traits = _OP_TRAITS[np.minimum(ops.ids[layout.OP, :n], layout.KNOWN_OPS)]
+        marks = ops.wide[layout.MARKS, :n]
         loss_stage = numbering.stage[(traits & _LOSS) > 0]
         self.loss_stages.update(int(s) for s in np.unique(loss_stage[loss_stage != NULL]))
         self.last_stage = max(self.last_stage, int(numbering.stage.max(initial=-1)))
         counts = np.unique(forwards[forwards >= 0], return_counts=True)
         for value, count in zip(*counts, strict=True):
             self._forwards[int(value)] += int(count)
-        simulated = texts.lookup(ops.ids[OP_DESCRIPTION, :n], lambda t: t.startswith("simulation"))
-        self._says_simulated |= bool(simulated.any() or (marks & METADATA_PLACEHOLDER).any())
+        described = ops.ids[layout.OP_DESCRIPTION, :n]
+        simulated = texts.lookup(described, lambda t: t.startswith("simulation"))
+        self._says_simulated |= bool(simulated.any() or (marks & layout.METADATA_PLACEHOLDER).any())
         self._p2p |= bool((traits & _P2P).any())
-        self._phased |= bool((ops.ids[OP_PHASE, :n][(traits & _COMPUTE) > 0] > 0).any())
-        self._reduce_placeholder |= bool((marks[(traits & _REDUCE) > 0] & PLACEHOLDER_TIMES).any())
+        self._phased |= bool((ops.ids[layout.OP_PHASE, :n][(traits & _COMPUTE) > 0] > 0).any())
+        reduced = marks[(traits & _REDUCE) > 0]
+        self._reduce_placeholder |= bool((reduced & layout.PLACEHOLDER_TIMES).any())
         self._see_activations(ops, comms, (traits & _FORWARD_P2P) > 0, texts)
 
     def _see_activations(
         self, ops: Rows, comms: Rows, sends: npt.NDArray[np.bool_], texts: Texts
     ) -> None:
-        n, m = int(ops.size[ROWS]), int(comms.size[ROWS])
-        rank = ops.wide[RANK, :n]
+        n, m = int(ops.size[layout.ROWS]), int(comms.size[layout.ROWS])
+        rank = ops.wide[layout.RANK, :n]
         if rank.min(initial=_NO_RANK) >= self._activations[0][0]:
             return
-        self._see_activation(0, ops, rank, sends & (ops.ids[OP_DTYPE, :n] > 0), OP_DTYPE, texts)
+        sent = sends & (ops.ids[layout.OP_DTYPE, :n] > 0)
+        self._see_activation(0, ops, rank, sent, layout.OP_DTYPE, texts)
         if rank.min(initial=_NO_RANK) >= self._activations[1][0]:
             return
-        parent = comms.wide[OP_ROW, :m]
-        tensor = (ops.ids[OP, parent] == FORWARD_STEP) & (comms.ids[COMM_DTYPE, :m] > 0)
-        tensor &= comms.wide[SUB_SEQ, :m] != NULL
-        tensor &= texts.lookup(comms.ids[COMM_GROUP, :m], lambda t: t == "tp")
-        tensor &= texts.lookup(comms.ids[COMM_FUNC, :m], lambda t: collective(t) == "all_reduce")
-        self._see_activation(1, comms, rank[parent], tensor, COMM_DTYPE, texts)
+        parent = comms.wide[layout.OP_ROW, :m]
+        tensor = ops.ids[layout.OP, parent] == layout.FORWARD_STEP
+        tensor &= comms.ids[layout.COMM_DTYPE, :m] > 0
+        tensor &= comms.wide[layout.SUB_SEQ, :m] != NULL
+        tensor &= texts.lookup(comms.ids[layout.COMM_GROUP, :m], lambda t: t == "tp")
+        called = comms.ids[layout.COMM_FUNC, :m]
+        tensor &= texts.lookup(called, lambda t: collective(t) == "all_reduce")
+        self._see_activation(1, comms, rank[parent], tensor, layout.COMM_DTYPE, texts)
 
     def _see_activation(
         self,
@@ -119,13 +106,13 @@ class Observed:
         dtype: int,
         texts: Texts,
     ) -> None:
-        found = np.flatnonzero(chosen & (rows.wide[ELEMENTS, : rank.size] != NULL))
+        found = np.flatnonzero(chosen & (rows.wide[layout.ELEMENTS, : rank.size] != NULL))
         if not found.size:
             return
         first = found[np.argmin(rank[found])]
         if rank[first] < self._activations[which][0]:
-            start = rows.wide[SHAPE_END, first - 1] if first else 0
-            shape = rows.shapes[start : rows.wide[SHAPE_END, first]].tolist()
+            start = rows.wide[layout.SHAPE_END, first - 1] if first else 0
+            shape = rows.shapes[start : rows.wide[layout.SHAPE_END, first]].tolist()
             name = texts.names[rows.ids[dtype, first]]
             self._activations[which] = (int(rank[first]), f"{name}{shape}".replace(" ", ""))
 

@@ -10,37 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.formats.ledger import NOT_UTF8, Fault, Ledger, Severity
+from tracelake.formats.rank_trace import layout
 from tracelake.formats.rank_trace.batches import Numbering, Texts, Unmade, build
 from tracelake.formats.rank_trace.facts import Observed
 from tracelake.formats.rank_trace.held import held
-from tracelake.formats.rank_trace.layout import (
-    COMM_WIDE,
-    COUNTED,
-    COUNTS,
-    END,
-    IDS,
-    KEYS,
-    LEAD_BYTES,
-    LINE,
-    MARK_SEEN,
-    OP,
-    OP_BATCH,
-    OP_PHASE,
-    OP_STAGE,
-    OP_WIDE,
-    OPS,
-    RANK,
-    ROWS,
-    SOURCE,
-    START,
-    TEXTS,
-    VALUE_BYTES,
-    Lines,
-    Rows,
-    State,
-    Words,
-    nothing_latest,
-)
+from tracelake.formats.rank_trace.layout import Lines, Rows, State, Words, nothing_latest
 from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION, read_lines
 from tracelake.formats.rank_trace.rows import new_repeats
 from tracelake.formats.rank_trace.steps import PHASES, enlarged, new_book, number_ops, ranks
@@ -89,11 +63,12 @@ class Reader:
         self._hold = hold
         self._stage_of = stage_of
         self._ledger = ledger
-        self._names, self._keys, self._texts = (TokenTable(t) for t in (OPS, KEYS, TEXTS))
+        fixed = layout.OPS, layout.KEYS, layout.TEXTS
+        self._names, self._keys, self._texts = map(TokenTable, fixed)
         self._latest = nothing_latest()
         self._lines = _new_lines(_FIRST_ROWS)
         self._whole, self._parts = new_repeats(_OPERATIONS), new_repeats(_SUB_OPERATIONS)
-        self._ops, self._comms = _new_rows(OP_WIDE), _new_rows(COMM_WIDE)
+        self._ops, self._comms = _new_rows(layout.OP_WIDE), _new_rows(layout.COMM_WIDE)
         self._book = new_book(1 << 6)
         self._marked: bool | None = None
         self._ready: list[Sequence[pa.RecordBatch]] = []
@@ -108,7 +83,7 @@ class Reader:
         Returns:
             The accounts of each span and the rejected lines, both (row, column of `layout`).
         """
-        counts = np.zeros((len(spans), COUNTS), np.int64)
+        counts = np.zeros((len(spans), layout.COUNTS), np.int64)
         lines, rejects, first = self._lines, [], 0
         while first < ends.size:
             first = read_lines(data, ends, first, spans, counts, self._state())
@@ -145,9 +120,9 @@ class Reader:
         """Make space for a line: by a batch if there are enough rows for one, else by growth."""
         more = length // MIN_SUB_OPERATION + 2
         self._decide(complete=False)
+        used = np.maximum(self._ops.size, self._comms.size)
         if self._marked is not None and (
-            max(self._ops.size[ROWS], self._comms.size[ROWS]) + more > BATCH_ROWS
-            or max(self._ops.size[VALUE_BYTES], self._comms.size[VALUE_BYTES]) > _BATCH_BYTES
+            used[layout.ROWS] + more > BATCH_ROWS or used[layout.VALUE_BYTES] > _BATCH_BYTES
         ):
             self._hold = False
             self._flush()
@@ -162,13 +137,13 @@ class Reader:
 
     def _decide(self, *, complete: bool) -> None:
         """Decide whether the run marks the ends of its steps, as soon as that is certain."""
-        lead, seen = self._lines.lead[LEAD_BYTES], self._lines.lead[MARK_SEEN]
+        lead, seen = self._lines.lead[layout.LEAD_BYTES], self._lines.lead[layout.MARK_SEEN]
         if self._marked is None and (seen or complete or lead > DECIDE_BYTES):
             self._marked = bool(seen and lead <= DECIDE_BYTES)
 
     def _flush(self) -> None:
         ops, comms = self._ops, self._comms
-        if not ops.size[ROWS]:
+        if not ops.size[layout.ROWS]:
             return
         keys, texts = Texts.of(self._keys), Texts.of(self._texts)
         numbering, forwards = self._number(texts)
@@ -189,9 +164,9 @@ class Reader:
     def _report(self, fault: Fault, rows: Longs) -> None:
         """Count a fault of rows of `ops`, by source."""
         wide = self._ops.wide[:, rows]
-        sources, firsts, counts = np.unique(wide[SOURCE], return_index=True, return_counts=True)
-        for source, first, count in zip(sources, firsts, counts, strict=True):
-            line = int(wide[LINE, first])
+        found = np.unique(wide[layout.SOURCE], return_index=True, return_counts=True)
+        for source, first, count in zip(*found, strict=True):
+            line = int(wide[layout.LINE, first])
             self._ledger.fault(int(source), fault, line=line, count=int(count))
 
     def _renumbered_names(self) -> Texts:
@@ -199,7 +174,7 @@ class Reader:
 
         The table of names grows with the run, so a batch must not process all of it.
         """
-        ids = self._ops.ids[OP, : self._ops.size[ROWS]]
+        ids = self._ops.ids[layout.OP, : self._ops.size[layout.ROWS]]
         seen = np.zeros(len(self._names), np.bool_)
         seen[ids] = True
         found = np.flatnonzero(seen)
@@ -209,9 +184,9 @@ class Reader:
         return Texts.of(self._names, found.tolist())
 
     def _number(self, texts: Texts) -> tuple[Numbering, npt.NDArray[np.int32]]:
-        n = int(self._ops.size[ROWS])
+        n = int(self._ops.size[layout.ROWS])
         wide, ids = self._ops.wide, self._ops.ids
-        rank, stage = wide[RANK, :n], wide[OP_STAGE, :n].copy()
+        rank, stage = wide[layout.RANK, :n], wide[layout.OP_STAGE, :n].copy()
         missing = stage == NULL
         without, places = np.unique(rank[missing], return_inverse=True)
         known = (self._stage_of(one) for one in without.tolist())
@@ -223,11 +198,11 @@ class Reader:
         seq = np.empty(n, np.int64)
         number_ops(
             rank,
-            ids[OP, :n],
-            phases[ids[OP_PHASE, :n]],
-            wide[OP_BATCH, :n],
-            wide[START, :n],
-            wide[END, :n],
+            ids[layout.OP, :n],
+            phases[ids[layout.OP_PHASE, :n]],
+            wide[layout.OP_BATCH, :n],
+            wide[layout.START, :n],
+            wide[layout.END, :n],
             bool(self._marked),
             self._book,
             step,
@@ -253,7 +228,7 @@ def _new_rows(wide: int) -> Rows:
     n = _FIRST_ROWS
     return Rows(
         wide=np.empty((wide, n), np.int64),
-        ids=np.empty((IDS, n), np.int32),
+        ids=np.empty((layout.IDS, n), np.int32),
         shapes=np.empty(n, np.int64),
         keys=np.empty(n, np.int32),
         ends=np.empty(n, np.int64),
@@ -265,8 +240,8 @@ def _new_rows(wide: int) -> Rows:
 def _grown(rows: Rows, more: int, length: int) -> Rows:
     """Return the rows with space for more rows, and for `length` bytes of details."""
     larger = {
-        name: _larger(getattr(rows, name), rows.size[by], more if by == ROWS else length)
-        for name, by in COUNTED.items()
+        name: _larger(getattr(rows, name), rows.size[by], more if by == layout.ROWS else length)
+        for name, by in layout.COUNTED.items()
     }
     return Rows(**larger, size=rows.size)
 
