@@ -159,7 +159,7 @@ def refuse_uri(path: str) -> None:
     if _SCHEME.match(path):
         raise UsageError(
             "this file cannot be written to a URI",
-            path=path,
+            path=re.sub(":/+", "://", path, count=1),  # of which a Path has one slash
             hint="write it here, then copy it there",
         )
 

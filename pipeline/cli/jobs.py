@@ -90,8 +90,10 @@ def run(
         from tracelake.output.html.page import form_of, write_report
 
         late, path = work.late(opened), request.page.path
+        shown = f"{lake}/{PAGE}" if job.report is None else path
         written = write_page(
             console,
+            shown,
             lambda: write_report(
                 opened,
                 path,
@@ -109,7 +111,6 @@ def run(
         verdicts = work.judge(opened, gates, shaping.max_bad_ratio, built.lost)
         if not request.show:
             print_ending(opened)
-            shown = f"{lake}/{PAGE}" if job.report is None else path
             places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"
             typer.echo(printable(places))
         for verdict in verdicts[1:]:

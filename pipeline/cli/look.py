@@ -225,6 +225,7 @@ def report(
     page = output or local_root(lake) / PAGE
     written = write_page(
         console,
+        output or f"{lake}/{PAGE}",
         lambda: write_report(
             opened,
             page,

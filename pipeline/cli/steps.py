@@ -251,12 +251,14 @@ def bring_up(
     return built
 
 
-def write_page(console: Console, write: Callable[[], ReportResult]) -> ReportResult:
-    """Write the report and print its path."""
+def write_page(
+    console: Console, shown: str | Path, write: Callable[[], ReportResult]
+) -> ReportResult:
+    """Write the report and print where it is."""
     with phase("report"), console.doing("writing the report"):
         written = write()
     count(report_bytes=written.bytes)
-    console.say(f"report: {counted(written.runs, 'run')}, {amount(written.bytes)}, {written.path}")
+    console.say(f"report: {counted(written.runs, 'run')}, {amount(written.bytes)}, {shown}")
     return written
 
 

@@ -805,6 +805,7 @@ def test_the_commands_work_on_a_lake_in_a_store(
     done = tracelake("run", archive, "--lake", name, *ALL)
     assert done.code == 0
     assert f"report:    {name}/report.html" in done.out
+    assert done.err.count(f"{name}/report.html") == 1
     assert f"warehouse: {name}/warehouse.duckdb" in done.out
     there = {file.name for file in listed(place_of(name))}
     assert {"report.html", "warehouse.duckdb", "_run/records.jsonl", "_run/owed.json"} <= there
