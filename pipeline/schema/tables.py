@@ -51,14 +51,9 @@ class Column:
     rising: bool = False
 
     @property
-    def arrow_type(self) -> pa.DataType:
-        """Type on reading; dictionary encoding is a storage detail."""
-        return _ARROW[self.type]
-
-    @property
     def storage_type(self) -> pa.DataType:
         """Type that parsers produce and Parquet stores."""
-        return pa.dictionary(pa.int32(), pa.string()) if self.dictionary else self.arrow_type
+        return pa.dictionary(pa.int32(), pa.string()) if self.dictionary else _ARROW[self.type]
 
     @property
     def comment(self) -> str:
@@ -177,11 +172,6 @@ class Table:
         key, *fields = self.part_schema
         nullable = [field.with_nullable(True) for field in fields]
         return pa.schema([key, *nullable], metadata=self.part_schema.metadata)
-
-    @functools.cached_property
-    def read_schema(self) -> pa.Schema:
-        """Arrow schema of the table as read back, partition key included."""
-        return pa.schema([pa.field(c.name, c.arrow_type) for c in self.columns])
 
 
 # Raise this when part files of earlier versions would be read wrongly.
