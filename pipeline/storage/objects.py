@@ -80,7 +80,7 @@ def stat(place: StorePath) -> Listed | None:
     if not place.key:
         return None
     with contextlib.suppress(FileNotFoundError), _errors(place.uri):
-        return _listed(place.name, _store(place).head(place.key))
+        return _listed(place.name, _store(place.root).head(place.key))
     return None
 
 
@@ -95,7 +95,7 @@ def listed(folder: StorePath) -> list[Listed]:
     """Return all objects below a folder, in order of name; none if there is no such folder."""
     start = len(folder.key) + 1 if folder.key else 0
     with _errors(folder.uri):
-        batches = _store(folder).list(folder.key or None, chunk_size=1000)
+        batches = _store(folder.root).list(folder.key or None, chunk_size=1000)
         found = [_listed(one["path"][start:], one) for batch in batches for one in batch]
     if not all(one.size for one in found):
         # Some programs mark a folder by an empty object "x/", whose slash does not arrive here.
@@ -123,7 +123,7 @@ def read(place: StorePath, start: int, stop: int) -> tuple[bytes, Listed]:
         FileNotFoundError: It does not exist.
     """
     with _errors(place.uri):
-        found = _store(place).get(place.key, options={"range": (start, stop)})
+        found = _store(place.root).get(place.key, options={"range": (start, stop)})
         return bytes(found.bytes()), _listed(place.name, found.meta)
 
 
@@ -134,7 +134,7 @@ def fetch(place: StorePath, target: Path) -> Version:
         FileNotFoundError: It does not exist.
     """
     with _errors(place.uri), target.open("wb") as file:
-        found = _store(place).get(place.key)
+        found = _store(place.root).get(place.key)
         for piece in found.stream():
             file.write(piece)
         return _version(found.meta)
@@ -171,7 +171,7 @@ def overwrite(place: StorePath, file: Path) -> Version:
 
 def _put(place: StorePath, content: bytes | Path, **how: Any) -> Version:
     with _errors(place.uri):
-        return _version(_store(place).put(place.key, content, **how))
+        return _version(_store(place.root).put(place.key, content, **how))
 
 
 def _version(meta: Any) -> Version:
@@ -190,19 +190,15 @@ def remove_all(folder: StorePath, names: Collection[str]) -> None:
     keys = [folder.below(name).key for name in names]
     try:
         with _errors(folder.uri):
-            _store(folder).delete(keys)
+            _store(folder.root).delete(keys)
     except FileNotFoundError:  # a store may end at the first that is missing
         for key in keys:
             with contextlib.suppress(FileNotFoundError), _errors(folder.uri):
-                _store(folder).delete(key)
-
-
-def _store(place: StorePath) -> ObjectStore:
-    return _store_of(place.root)
+                _store(folder.root).delete(key)
 
 
 @functools.cache
-def _store_of(root: str) -> ObjectStore:
+def _store(root: str) -> ObjectStore:
     options: dict[str, Any] = {"client_options": {"timeout": _TIMEOUT}, "retry_config": _RETRIES}
     at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if root.startswith("s3://") and at:
