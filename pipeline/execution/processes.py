@@ -16,7 +16,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import Pipe
-from types import TracebackType
 from typing import Any
 
 from tracelake.base.errors import WorkersError
@@ -49,12 +48,7 @@ class Processes(Executor):
         """Submit a job, a module-level function."""
         return self._threads.submit(self._do, Order(versions(), partial(fn, **more), args))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """End the processes: after an error at once, else after their jobs."""
         if kind is not None:
             self._end()
