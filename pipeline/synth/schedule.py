@@ -116,24 +116,20 @@ class Worker:
         total = self.spec.micro_batches * chunks
         warmup = min(total, (p - self._stage - 1) * 2 + (chunks - 1) * p)
 
-        def forwards(number: int) -> Program:
+        def passed(way: str, number: int) -> Program:
             chunk, batch = number // p % chunks, number // (p * chunks) * p + number % p
-            yield from self._passed("forward", chunk, batch)
-
-        def backwards(number: int) -> Program:
-            chunk, batch = number // p % chunks, number // (p * chunks) * p + number % p
-            yield from self._passed("backward", chunks - 1 - chunk, batch)
+            yield from self._passed(way, chunk if way == "forward" else chunks - 1 - chunk, batch)
 
         self._phase = "warmup"
         for number in range(warmup):
-            yield from forwards(number)
+            yield from passed("forward", number)
         self._phase = "steady"
         for number in range(total - warmup):
-            yield from forwards(warmup + number)
-            yield from backwards(number)
+            yield from passed("forward", warmup + number)
+            yield from passed("backward", number)
         self._phase = "cooldown"
         for number in range(total - warmup, total):
-            yield from backwards(number)
+            yield from passed("backward", number)
 
     def _passed(self, way: str, chunk: int, batch: int) -> Program:
         """Yield a pass of a chunk between its receive and its send."""
