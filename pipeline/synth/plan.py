@@ -154,11 +154,10 @@ def _opening(spec: Spec, *, experts: bool) -> Iterator[LayerRow]:
     yield LayerRow("grad_param_comm", weight_grad=Pass(word="REDUCESCATTER", size_bytes=4 * dense))
     yield LayerRow("grad_param_compute", input_grad=Pass(round(spec.optimizer_ms * 1e6)))
     yield LayerRow("embedding_grads", input_grad=Pass(word="ALLREDUCE", size_bytes=embedding))
-    for name, word, size in (
-        ("moe_grad_norm1", "ALLGATHER_DP_EP", 2 * sparse),
-        ("moe_grad_norm2", "REDUCESCATTER_DP_EP", 4 * sparse),
-    ):
-        yield LayerRow(name, weight_grad=Pass(word=word, size_bytes=size))
+    gathered = Pass(word="ALLGATHER_DP_EP", size_bytes=2 * sparse)
+    scattered = Pass(word="REDUCESCATTER_DP_EP", size_bytes=4 * sparse)
+    yield LayerRow("moe_grad_norm1", weight_grad=gathered)
+    yield LayerRow("moe_grad_norm2", weight_grad=scattered)
 
 
 def _block(spec: Spec, *, experts: bool) -> Iterator[LayerRow]:
