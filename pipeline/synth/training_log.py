@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from tracelake.synth.spec import Spec
@@ -115,11 +117,8 @@ def layer_step_rows(log: Log) -> list[Row]:
 def modelled_rows(log: Log) -> list[Row]:
     """Return per step and stage: time t, and the bubble 1 - m t / (Σ t + (m-1) max t)."""
     m = log.spec.micro_batches
-    by_step: dict[int, list[LayerTime]] = defaultdict(list)
-    for time in log.layers:
-        by_step[time.step].append(time)
     rows = []
-    for step, times in by_step.items():
+    for step, times in groupby(log.layers, attrgetter("step")):
         totals = _stage_totals(times)
         length = (sum(totals.values()) + (m - 1) * max(totals.values())) / m
         rows += [
@@ -152,11 +151,11 @@ def progress_rows(log: Log, steps: int) -> list[Row]:
     ]
 
 
-def _stage_totals(times: Sequence[LayerTime]) -> dict[int, int]:
-    totals: dict[int, int] = defaultdict(int)
+def _stage_totals(times: Iterable[LayerTime]) -> Counter[int]:
+    totals = Counter[int]()
     for time in times:
         totals[time.stage] += time.total_us
-    return dict(totals)
+    return totals
 
 
 def _layer_times(spec: Spec, step: int, noise: random.Random) -> Iterator[LayerTime]:
