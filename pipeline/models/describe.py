@@ -24,18 +24,14 @@ def describe(name: str | None = None) -> pa.Table:
         UsageError: There is no such relation.
     """
     if name is None:
-        record = records_table()
-        base = [(t.name, "table", None, t.doc) for t in (*tables().values(), lost_table())]
-        models = [catalog().models[public] for public in sorted(catalog().public)]
-        return _table(
-            _RELATION,
-            base
-            + [(record.name, "record", None, record.doc)]
-            + [
-                (m.name, "fleet model" if m.fleet else "model", ", ".join(m.grain), m.doc)
-                for m in models
-            ],
-        )
+        base = (*tables().values(), lost_table())
+        rows: list[tuple[str | None, ...]] = [(t.name, "table", None, t.doc) for t in base]
+        rows.append((records_table().name, "record", None, records_table().doc))
+        for public in sorted(catalog().public):
+            model = catalog().models[public]
+            kind = "fleet model" if model.fleet else "model"
+            rows.append((public, kind, ", ".join(model.grain), model.doc))
+        return _table(_RELATION, rows)
     return _table(_COLUMN, [(c.name, c.type, c.unit, c.doc) for c in relation_columns(name)])
 
 
