@@ -226,16 +226,15 @@ def compute_batch(
             Computing(database, settings.base, models, keep, settings.threads, profile).batch(batch)
         except RowsError as error:
             return error
-        if shared:
-            staged = writer.staged if settings.here else part_files.hand_in(writer.staged)
-            rows = {name: str(path) for name, path in files.items()}
-            return Computed(rows, (), list(writer.staged), staged, profile.spent)
-        own = f"{STAGING}/{settings.folder.name}/{folder.name}"
-        named = {f"{own}/{path.name}": path for path in files.values()}
-        part_files.hand_in(named)
-        staged = part_files.hand_in(writer.staged)
-    rows = {name: f"{settings.base}/{own}/{path.name}" for name, path in files.items()}
-    return Computed(rows, list(named), list(writer.staged), staged, profile.spent)
+        base, uploaded = str(folder), dict[str, Path]()
+        if not shared:
+            own = f"{STAGING}/{settings.folder.name}/{folder.name}"
+            base = f"{settings.base}/{own}"
+            uploaded = {f"{own}/{path.name}": path for path in files.values()}
+            part_files.hand_in(uploaded)
+        staged = writer.staged if settings.here else part_files.hand_in(writer.staged)
+    rows = {name: f"{base}/{path.name}" for name, path in files.items()}
+    return Computed(rows, list(uploaded), list(writer.staged), staged, profile.spent)
 
 
 def _selects(models: Catalog) -> dict[str, str]:
