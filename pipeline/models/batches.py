@@ -115,6 +115,7 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], 
     for run_id in run_ids:  # of a shared part, the run's share
         for table, parts in snapshot.runs[run_id].parts.items():
             sizes[table] += sum(bytes_of[part] // snapshot.sharers(part) for part in parts)
+    named = (snapshot.runs_of.get(part, ()) for part in chain.from_iterable(batch.parts.values()))
     large = text > _BATCH_BYTES
     small = (
         name
@@ -126,12 +127,7 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], 
     return replace(
         batch,
         small=frozenset(small),
-        coded=_runs_of_parts(snapshot, batch) if text > _CODED_BYTES else frozenset(),
+        coded=frozenset(run_ids).union(*named) if text > _CODED_BYTES else frozenset(),
         large=large,
         in_file=text > _IN_FILE_BYTES,
     )
-
-
-def _runs_of_parts(snapshot: Snapshot, batch: Batch) -> frozenset[str]:
-    named = (snapshot.runs_of.get(part, ()) for part in chain.from_iterable(batch.parts.values()))
-    return frozenset(batch.run_ids).union(*named)
