@@ -115,16 +115,6 @@ class Graph:
         delays = np.zeros_like(others) if delays is None else delays[self.nodes]
         return self._replayed(own, others, keys, wanted, delays)[1]
 
-    def apart(
-        self, own: Int64s, others: Int64s, keys: Int32s, wanted: Sequence[int]
-    ) -> tuple[Times, Times]:
-        """Return how long steps take per wanted key, and with `own` and `others` exchanged.
-
-        Args:
-            own: Lengths of the nodes of the key, and `others` of all other nodes.
-        """
-        return self.times(others, keys, wanted, own), self.times(own, keys, wanted, others)
-
     def _replayed(
         self, inside: Int64s, outside: Int64s, keys: Int32s, wanted: Sequence[int], delays: Int64s
     ) -> tuple[Int64s, Times]:

@@ -180,7 +180,11 @@ def _attributed(steps: Steps, subjects: Mapping[int, _Subjects]) -> list[_Timed]
     keys_of = {"rank": steps.ranks, "stage": steps.stages, "kind": steps.kinds}
     for place, (scenario, keys) in enumerate(keys_of.items()):
         wanted = sorted({key for _, (run, _) in there for key in subjects[run][place]})
-        both = steps.graph.apart(steps.length_ns, steps.peer_ns, keys, wanted)
+        real, ideal = steps.length_ns, steps.peer_ns
+        both = (
+            steps.graph.times(ideal, keys, wanted, real),
+            steps.graph.times(real, keys, wanted, ideal),
+        )
         for name, times in zip((scenario, f"fix_{scenario}"), both, strict=True):
             for row, number in there:
                 names = subjects[number[0]][place]
