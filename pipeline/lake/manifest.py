@@ -238,12 +238,7 @@ class Snapshot:
 
     def parts(self, table: str, run_ids: Collection[str] | None = None) -> list[str]:
         """Return part files of a table, of all runs or of some, in order of name."""
-        if table == "skipped":
-            return list(self.skipped) if run_ids is None else []
-        chosen = self.runs if run_ids is None else run_ids
-        return sorted(
-            {part for run_id in chosen for part in self.runs[run_id].parts.get(table, ())}
-        )
+        return self.parts_by_table(run_ids)[table]
 
     def parts_by_table(self, run_ids: Iterable[str] | None = None) -> dict[str, list[str]]:
         """Return what `parts` does for every table, from one pass over the runs."""

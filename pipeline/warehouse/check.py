@@ -294,8 +294,9 @@ def check_parts(
     """
     other, unlisted = [], []
     files = lake.part_files
-    for table in tables().values():
-        for part in snapshot.parts(table.name):
+    for name, parts in snapshot.parts_by_table().items():
+        table = tables()[name]
+        for part in parts:
             schema = table.part_schema if names_runs(part) else table.storage_schema
             if part in losses.parts:
                 continue

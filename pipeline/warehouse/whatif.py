@@ -255,9 +255,9 @@ def _steps(lake: Lake, run_id: str) -> Iterator[Runs]:
             limit = MemoryLimit(con, 1)
             files.mount(con)
             con.execute(models.macros)
-            for name, table in tables().items():
-                parts = snapshot.parts(name, [run_id])
-                select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
+            for name, parts in snapshot.parts_by_table([run_id]).items():
+                table, older = tables()[name], snapshot.older
+                select = select_parts(table, files.base, parts, older, only=[run_id])
                 con.execute(f"CREATE VIEW {own(name)} AS {select}")
             for model in models.upstream(models.inputs["_whatif_replays"]):
                 limit.within(con, model.name, partial(compute, con, model))
