@@ -12,9 +12,7 @@ from tracelake.lake.small_files import UNPUBLISHED
 from tracelake.lake.store import Lake
 from tracelake.lake.work import MARK, STAGING, is_held, remove_staging
 
-# Temporary names beside the final place, of a commit and of others; the latter are locked
-# meanwhile.
-_OF_COMMITS = (f"{MANIFESTS}/{UNPUBLISHED}",)
+# Temporary names beside the final place, of others than commits; they are locked meanwhile.
 _OF_OTHERS = (".*.tmp", f"{MANIFESTS}/.*.tmp", f"{RECORDS}/.*.tmp")
 
 
@@ -66,10 +64,10 @@ def _found(lake: Lake, published: Collection[str]) -> Iterator[Leftover]:
         if not is_held(folder / MARK):
             inside = [path for path in folder.rglob("*") if not path.is_dir()]
             yield _leftover(lake.root, "staging", folder, inside)
-    for path in _matching(lake.root, *_OF_COMMITS):
+    for path in _matching(lake.root, f"{MANIFESTS}/{UNPUBLISHED}"):  # of commits
         yield _leftover(lake.root, "temporary", path, [path])
     for path in _matching(lake.root, *_OF_OTHERS):
-        if path.name.startswith(".") and not is_held(path):
+        if not is_held(path):
             yield _leftover(lake.root, "temporary", path, [path])
 
 
