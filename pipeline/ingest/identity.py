@@ -7,6 +7,7 @@ import hashlib
 import os
 import posixpath
 import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import IO
@@ -51,14 +52,11 @@ def packed_hashes(entries: Sequence[FileRef]) -> dict[int, str | None]:
 
 def _hash(stream: IO[bytes], limit: int | None) -> str | None:
     digest = hashlib.sha256()
-    left = limit
-    while left is None or left > 0:
-        piece = stream.read(1 << 20 if left is None else min(left, 1 << 20))
-        if not piece:
-            return digest.hexdigest() if not left else None
+    left = sys.maxsize if limit is None else limit
+    while left and (piece := stream.read(min(left, 1 << 20))):
         digest.update(piece)
-        left = None if left is None else left - len(piece)
-    return digest.hexdigest()
+        left -= len(piece)
+    return digest.hexdigest() if limit is None or not left else None
 
 
 def first_source(sources: Sequence[InputFile]) -> InputFile:
