@@ -25,7 +25,7 @@ from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailur
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan
 from tracelake.ingest.run_result import RunResult, left_out
-from tracelake.ingest.run_row import is_complete, run_row
+from tracelake.ingest.run_row import run_row
 from tracelake.ingest.sniff import InputFile
 from tracelake.ingest.together import ParsedRun, Together, own_rows
 from tracelake.inputs.archives import pass_by
@@ -206,8 +206,7 @@ class _RunWork:
         with self._parser.fence():  # the values are the parser's
             if facts.held and not self.plan.together:
                 raise ValueError("rows are held back of a run that is not `together`")
-            complete = is_complete(facts)
-            run = run_row(self.plan, facts, complete, options.fabric)
+            run = run_row(self.plan, facts, options.fabric)
             faults = self._ledger.fault_batches()
         self._add("faults", faults)
         parsed = ParsedRun(self.plan, run, rows, self._rows, facts.held)
@@ -244,7 +243,7 @@ class _RunWork:
             total.rows,
             total.rejected,
             total.rejected / records_read if records_read else 0.0,
-            complete,
+            run["complete"],
             faults=self._ledger.fault_totals(),
             usable=usable,
             foreign=facts.foreign and not shaping["forced"],

@@ -46,9 +46,7 @@ def is_complete(facts: RunFacts) -> bool | None:
     return facts.ended is not False and len(facts.ranks or ()) >= facts.ranks_expected
 
 
-def run_row(
-    plan: RunPlan, facts: RunFacts, complete: bool | None, fabric: str | None
-) -> dict[str, Any]:
+def run_row(plan: RunPlan, facts: RunFacts, fabric: str | None) -> dict[str, Any]:
     """Return the run's values by column of `runs`."""
     run = plan.run
     sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
@@ -69,7 +67,7 @@ def run_row(
         "topology_source": sorted(origin.items()),
         "ranks_seen": None if facts.ranks is None else len(facts.ranks),
         "ranks_expected": facts.ranks_expected,
-        "complete": complete,
+        "complete": is_complete(facts),
         "simulated": facts.simulated,
         "profiled": facts.profiled,
         "fabric": fabric or None,
@@ -113,14 +111,11 @@ def _label(sources: Sequence[FileFacts], first: FileFacts) -> str:
     for piece in filter(None, [file_name, *reversed(folders)]):
         if found := _SLURM.search(piece):
             return found[0][:_LABEL_LENGTH]
-    if folders and (first.rank is not None or _names_the_job(folders[-1], first.stem)):
+    # The folder of a run of one file may say less than the file's name.
+    alone = first.rank is None and _NUMBERED.match(first.stem)
+    if folders and (not alone or _JOB.fullmatch(folders[-1])):
         return folders[-1][:_LABEL_LENGTH]
     return first.stem[:_LABEL_LENGTH] or "run"
-
-
-def _names_the_job(folder: str, stem: str) -> bool:
-    """Return whether the folder of a run of one file says more than the file's name."""
-    return _JOB.fullmatch(folder) is not None or _NUMBERED.match(stem) is None
 
 
 def _folders(sources: Sequence[FileFacts], hosts: set[str]) -> list[str]:
