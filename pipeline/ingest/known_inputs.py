@@ -66,7 +66,7 @@ class KnownInputs:
                 self._by_label[label_of(record)].append(source)
                 self._by_head[record["head_hash"]].append(source)
                 if run.run_id not in self.dropped and record["inode"]:
-                    self._by_file[_file_key(record)].append(source)
+                    self._by_file[record["inode"], record["member"]].append(source)
         for record in skipped:
             if "size" in record:
                 self._by_stat[_record_key(record)].append(record)
@@ -116,10 +116,6 @@ def _holds(known: KnownInput | Record, forced: Format | None) -> bool:
 
 def _record(known: KnownInput | Record) -> Record:
     return known.record if isinstance(known, KnownInput) else known
-
-
-def _file_key(record: Record) -> _FileKey:
-    return record["inode"], record["member"]
 
 
 def _record_key(record: Record) -> _StatKey:
