@@ -25,12 +25,10 @@ class Columns:
     """Hold rows, an array per column.
 
     Attributes:
-        rows: How many there are.
         arrays: By name; any number for NULL, 0 and 1 for flags, texts as numbers.
         texts: What the numbers of texts mean, by name of their column.
     """
 
-    rows: int
     arrays: Mapping[str, npt.NDArray[Any]]
     texts: Mapping[str, Sequence[str]]
 
@@ -64,7 +62,7 @@ def read_columns(con: duckdb.DuckDBPyConnection, sql: str) -> Columns:
             arrays[name] = _values(column.cast(pa.uint8()))
         else:
             arrays[name] = _values(column)
-    return Columns(table.num_rows, arrays, texts)
+    return Columns(arrays, texts)
 
 
 def _texts(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:

@@ -105,7 +105,7 @@ def _divided(columns: Columns) -> Iterator[tuple[list[str], Columns]]:
         places = np.flatnonzero(np.isin(run_ids, runs))
         if len(places):
             arrays = {name: array[places] for name, array in columns.arrays.items()}
-            yield [names[run] for run in runs], Columns(len(places), arrays, columns.texts)
+            yield [names[run] for run in runs], Columns(arrays, columns.texts)
 
 
 def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
