@@ -100,6 +100,7 @@ class Source:
 
     Attributes:
         weight: Bytes to count for progress when it is read.
+        opening: Opens it already; None if nothing does.
     """
 
     def __init__(self, source_id: int, entry: FileRef, member: IO[bytes] | None = None) -> None:
@@ -112,7 +113,7 @@ class Source:
         self.entry = entry
         self.weight = entry.weight if member is None else 0
         self._member = member
-        self._opening: Future[Opened] | None = None
+        self.opening: Future[Opened] | None = None
         self._stored: StoredFile | None = None
 
     def read_whole(self, view: memoryview) -> int | None:
@@ -122,20 +123,16 @@ class Source:
             Its number of bytes, unchanged while it was read; None if it must be opened.
         """
         entry = self.entry
-        plain = entry.member is None and self._opening is None
+        plain = entry.member is None and self.opening is None
         if plain and entry.size < min(len(view), _SMALL) and read_as_planned(entry, view):
             return entry.size
         return None
-
-    def prefetch(self, opening: Future[Opened] | None) -> None:
-        """Note that it is being opened already."""
-        self._opening = opening
 
     def open(self) -> Opened:
         """Return the decompressed bytes and their compression."""
         if self._member is not None:
             return contextlib.nullcontext(decompressed(self._member, self.entry.limit))
-        opening, self._opening = self._opening, None
+        opening, self.opening = self.opening, None
         opened = opening.result() if opening else open_entry(self.entry)
         if isinstance(opened, _Plain) and isinstance(opened.raw, StoredFile):
             self._stored = opened.raw
@@ -164,5 +161,5 @@ class Source:
 def opened_ahead(sources: Iterable[Source]) -> Iterator[Source]:
     """Yield sources of a store in order, each opened while earlier ones are read."""
     for source, opening in prefetch(sources, lambda one: partial(open_entry, one.entry), _AHEAD):
-        source.prefetch(opening)
+        source.opening = opening
         yield source
