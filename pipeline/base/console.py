@@ -95,8 +95,9 @@ class Console:
         if kept is None:
             self._emit("error", "traceback", _trace(error))
         last = traceback.extract_tb(error.__traceback__)[-1:]
+        named = "".join(traceback.format_exception_only(error)).strip()
         self._block(
-            f"a bug in tracelake: {_named(error)}",
+            f"a bug in tracelake: {named}",
             {
                 "where": "".join(f"{at.filename}:{at.lineno} in {at.name}" for at in last),
                 "why": _causes(error, str(error)),
@@ -270,10 +271,6 @@ def _causes(error: BaseException, message: str) -> str | None:
 
 def _trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip("\n")
-
-
-def _named(error: BaseException) -> str:
-    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def _keep(text: str) -> str | None:
