@@ -121,7 +121,6 @@ class _Process:
         return given
 
     def terminate(self) -> None:
-        """Tell the process to end."""
         self._process.terminate()
 
     def end(self) -> str:

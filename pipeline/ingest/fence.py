@@ -93,7 +93,6 @@ class Fence:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the fence."""
         if error is None or not _unexpected(error):
             return
         text = f"{type(error).__name__}: {error}".partition("\n")[0]

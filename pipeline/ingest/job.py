@@ -113,7 +113,6 @@ def _parse_bundle(
     advance: Advance,
     together: Together,
 ) -> list[RunResult]:
-    """Parse the runs of one bundle."""
     works = [_RunWork(plan, staging, helper, advance, together) for plan in bundle]
     packed: dict[str, dict[int, tuple[_RunWork, int, FileRef]]] = defaultdict(dict)
     for work in works:

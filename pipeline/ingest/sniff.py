@@ -329,7 +329,6 @@ def _state_of(entry: FileRef, members: int = 1) -> dict[str, Any]:
 
 
 def _stat_record(entry: FileRef) -> dict[str, Any]:
-    """Return what a record says of the file itself."""
     return {name: getattr(entry, name) for name in _OF_FILE}
 
 
@@ -371,7 +370,6 @@ def _facts_record(facts: FileFacts) -> dict[str, Any]:
 
 
 def _facts_of(record: Record) -> FileFacts:
-    """Return the facts of a record."""
     facts = dict(record["facts"])
     stamp = facts.pop("stamp")
     return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))

@@ -185,7 +185,6 @@ class _Lane:
             self._pending = None
 
     def write(self, group: _Group) -> None:
-        """Write a row group."""
         with phase("write"):
             rows = joined([batch for _, batch in group], _WRITTEN_ROWS)
             if group[0][0] is not None:

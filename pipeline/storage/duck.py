@@ -81,12 +81,10 @@ class _Cursors:
         self._thread = threading.local()
 
     def tell(self) -> int:
-        """Return the position of the next byte."""
         at: int = getattr(self._thread, "at", 0)
         return at
 
     def seek(self, offset: int, /) -> None:
-        """Move to a position in the file."""
         self._thread.at = offset
 
     def read(self, count: int, /) -> bytes:

@@ -109,7 +109,6 @@ def _divided(columns: Columns) -> Iterator[tuple[list[str], Columns]]:
 
 
 def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
-    """Yield the times of runs."""
     sums = {scenario: Counter[int]() for scenario in ("actual", "peer")}
     # Per run how much longer than their peers the operations of ranks took; its stages and kinds.
     excess = defaultdict[int, Counter[int]](Counter)

@@ -202,7 +202,6 @@ class Runs:
         self._steps.append((stored, ordered, others))
 
     def _numbered_kinds(self, kinds: Int32s, names: Sequence[str]) -> Int32s:
-        """Return the numbers of kinds in the runs."""
         numbers = np.zeros(len(names), np.int32)
         for kind in np.flatnonzero(np.bincount(kinds)).tolist():
             numbers[kind] = self._kinds.setdefault(names[kind], len(self._kinds))
