@@ -69,19 +69,51 @@ class _Filling:
     """The content of a buffer.
 
     Attributes:
-        used: Bytes that the spans take; the beginning of a line follows them.
         filled: Bytes in all.
+        used: Bytes that the spans take; the beginning of a line follows them.
         weight: Weight of the bytes read.
         notes: Messages for the ledger, in order.
         last: Nothing remains to be read.
     """
 
-    spans: list[tuple[Read, Span]] = field(default_factory=list)
+    buffer: Buffer
+    filled: int
     used: int = 0
-    filled: int = 0
+    spans: list[tuple[Read, Span]] = field(default_factory=list)
     weight: int = 0
     notes: list[Callable[[Ledger], None]] = field(default_factory=list)
     last: bool = False
+
+    def add_span(
+        self,
+        source_id: int,
+        found: Read,
+        start: int,
+        stop: int,
+        *,
+        offset: int = 0,
+        last: bool = True,
+        compressed: bool = False,
+    ) -> None:
+        """Add lines of a source in the buffer."""
+        self.used = stop
+        if offset == 0 and self.buffer.raw.startswith(BOM_UTF8, start, stop):
+            start, offset = start + len(BOM_UTF8), len(BOM_UTF8)
+            self.notes.append(lambda ledger: ledger.fault(source_id, BYTE_ORDER_MARK, line=1))
+        span = Span(source_id, start, stop, found.lines + 1, offset, last, compressed)
+        self.spans.append((found, span))
+
+    def end_line(self, start: int, *, within_line: bool = False) -> None:
+        """Add a missing line end at the end of a source.
+
+        Args:
+            within_line: The bytes from `start` on, perhaps none, end within a line.
+        """
+        raw = self.buffer.raw
+        if within_line or (self.filled > start and raw[self.filled - 1] != _NEWLINE):
+            raw[self.filled] = _NEWLINE  # the next source begins a line of its own
+            self.filled += 1
+        self.used = self.filled
 
 
 class ChunkReader:
@@ -135,57 +167,52 @@ class ChunkReader:
 
     def _fill(self, buffer: Buffer, rest: int) -> tuple[Chunk, _Filling]:
         """Read until the buffer is full or no source remains; `rest` bytes are in it already."""
-        filling = _Filling()
-        start, filled = 0, rest
+        filling = _Filling(buffer, filled=rest)
+        start = 0
         while True:
             if self._reading is None:
-                if filled >= len(buffer.raw) - 1:
+                if filling.filled >= len(buffer.raw) - 1:
                     break
                 source = next(self._sources, None)
                 if source is None:
                     filling.last = True
                     break
-                count = source.read_whole(buffer.view[filled:-1])
+                count = source.read_whole(buffer.view[filling.filled : -1])
                 if count is not None:
-                    self._add_whole(source, buffer, filled, filled + count, filling)
-                    filled = filling.used = _line_ended(buffer, filled, filled + count)
+                    self._add_whole(source, count, filling)
                     continue
                 self._reading = self._open(source, filling)
                 if self._reading is None:
                     continue
-                start = filled
+                start = filling.filled
             reading = self._reading
             assert reading is not None
-            filled = self._read(reading, buffer, filled, filling)
+            self._read(reading, filling)
             if reading.ended:
-                self._add_read(reading, buffer, (start, filled), filling)
-                filled = filling.used = _line_ended(
-                    buffer, start, filled, within_line=reading.within_line
-                )
+                self._add_read(reading, start, filling.filled, filling)
+                filling.end_line(start, within_line=reading.within_line)
                 self._close(reading, filling)
-            elif cut := buffer.raw.rfind(b"\n", start, filled) + 1:
-                self._add_read(reading, buffer, (start, cut), filling)
-                filling.used = cut
+            elif cut := buffer.raw.rfind(b"\n", start, filling.filled) + 1:
+                self._add_read(reading, start, cut, filling)
                 break
             elif start > 0:
                 break
             elif self._cut_lines:
-                self._add_read(reading, buffer, (start, filled), filling)
-                filling.used = filled
+                self._add_read(reading, start, filling.filled, filling)
                 break
             else:
-                filled = self._skip_line(reading, buffer, filled, filling)
-        filling.filled = filled
-        return self._chunk(buffer, filling), filling
+                self._skip_line(reading, filling)
+        return self._chunk(filling), filling
 
-    def _add_whole(
-        self, source: Source, buffer: Buffer, start: int, stop: int, filling: _Filling
-    ) -> None:
+    def _add_whole(self, source: Source, count: int, filling: _Filling) -> None:
         """Add a source that was read at once."""
-        hashed = hashlib.sha256(buffer.view[start:stop]).hexdigest()
-        found = self.found[source.source_id] = Read(stop - start, content_hash=hashed)
-        _add_span(source, found, buffer, (start, stop), filling)
-        filling.weight += stop - start
+        start, stop = filling.filled, filling.filled + count
+        hashed = hashlib.sha256(filling.buffer.view[start:stop]).hexdigest()
+        found = self.found[source.source_id] = Read(count, content_hash=hashed)
+        filling.add_span(source.source_id, found, start, stop)
+        filling.weight += count
+        filling.filled = stop
+        filling.end_line(start)
 
     def _open(self, source: Source, filling: _Filling) -> _Reading | None:
         try:
@@ -202,14 +229,14 @@ class ChunkReader:
             self._opened.__exit__(None, None, None)
             self._opened = None
 
-    def _read(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
-        """Read until one byte of the buffer is free or the source ends; return the bytes in it."""
-        size = len(buffer.raw) - 1
+    def _read(self, reading: _Reading, filling: _Filling) -> None:
+        """Read until one byte of the buffer is free or the source ends."""
+        view = filling.buffer.view[:-1]
         before = reading.found.bytes
-        while filled < size and not reading.ended:
-            stop = min(size, filled + _PIECE)
+        while filling.filled < len(view) and not reading.ended:
+            piece = view[filling.filled : filling.filled + _PIECE]
             try:
-                count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
+                count: int = reading.stream.readinto(piece)  # type: ignore[attr-defined]
             except DECODE_ERRORS as error:
                 filling.notes.append(_damage_note(reading.source, error))
                 reading.stream = (
@@ -219,31 +246,27 @@ class ChunkReader:
                 )
                 continue
             reading.ended = count == 0
-            reading.hash.update(buffer.view[filled : filled + count])
+            reading.hash.update(piece[:count])
             reading.found.bytes += count
-            filled += count
+            filling.filled += count
         if not reading.compressed:
             filling.weight += reading.found.bytes - before
-        return filled
 
     @staticmethod
-    def _add_read(
-        reading: _Reading, buffer: Buffer, place: tuple[int, int], filling: _Filling
-    ) -> None:
+    def _add_read(reading: _Reading, start: int, stop: int, filling: _Filling) -> None:
         """Add what was read of a source since its last span."""
-        _add_span(
-            reading.source,
+        filling.add_span(
+            reading.source.source_id,
             reading.found,
-            buffer,
-            place,
-            filling,
+            start,
+            stop,
             offset=reading.offset,
             last=reading.ended,
             compressed=reading.compressed,
         )
-        reading.offset += place[1] - place[0]
-        if place[1] > place[0]:
-            reading.within_line = buffer.raw[place[1] - 1] != _NEWLINE
+        reading.offset += stop - start
+        if stop > start:
+            reading.within_line = filling.buffer.raw[stop - 1] != _NEWLINE
 
     def _close(self, reading: _Reading, filling: _Filling) -> None:
         self._shut()
@@ -256,11 +279,11 @@ class ChunkReader:
         if reading.compressed:
             filling.weight += source.weight
 
-    def _skip_line(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
-        """Reject the line that fills the buffer; return the bytes after it in the buffer."""
+    def _skip_line(self, reading: _Reading, filling: _Filling) -> None:
+        """Reject the line that fills the buffer, and keep what follows it."""
         source_id, offset = reading.source.source_id, reading.offset
-        line = reading.found.lines + 1
-        raw = bytes(buffer.raw[:TEXT_LIMIT])
+        line, content = reading.found.lines + 1, filling.buffer.raw
+        raw = bytes(content[:TEXT_LIMIT])
 
         def note(ledger: Ledger) -> None:
             ledger.reject(source_id, line, offset, "line_too_long", raw)
@@ -268,17 +291,19 @@ class ChunkReader:
 
         filling.notes.append(note)
         reading.found.lines += 1
-        while not (cut := buffer.raw.find(b"\n", 0, filled) + 1) and not reading.ended:
-            reading.offset += filled
-            filled = self._read(reading, buffer, 0, filling)
-        cut = cut or filled
+        while not (cut := content.find(b"\n", 0, filling.filled) + 1) and not reading.ended:
+            reading.offset += filling.filled
+            filling.filled = 0
+            self._read(reading, filling)
+        cut = cut or filling.filled
         reading.offset += cut
-        buffer.raw[: filled - cut] = buffer.raw[cut:filled]
-        return filled - cut
+        content[: filling.filled - cut] = content[cut : filling.filled]
+        filling.filled -= cut
 
     @staticmethod
-    def _chunk(buffer: Buffer, filling: _Filling) -> Chunk:
+    def _chunk(filling: _Filling) -> Chunk:
         """Return the spans as a chunk; count their lines to number the next ones."""
+        buffer = filling.buffer
         data = buffer.array[: filling.used]
         buffer.ends, count = line_ends(data, buffer.ends)
         ends = buffer.ends[:count]
@@ -287,39 +312,6 @@ class ChunkReader:
         for (found, _), lines in zip(filling.spans, np.diff(firsts).tolist(), strict=True):
             found.lines += lines
         return Chunk(data, ends, firsts[:-1], tuple(span for _, span in filling.spans))
-
-
-def _add_span(
-    source: Source,
-    found: Read,
-    buffer: Buffer,
-    place: tuple[int, int],
-    filling: _Filling,
-    *,
-    offset: int = 0,
-    last: bool = True,
-    compressed: bool = False,
-) -> None:
-    """Add lines of a source in the buffer."""
-    start, stop = place
-    source_id = source.source_id
-    if offset == 0 and buffer.raw.startswith(BOM_UTF8, start, stop):
-        start, offset = start + len(BOM_UTF8), len(BOM_UTF8)
-        filling.notes.append(lambda ledger: ledger.fault(source_id, BYTE_ORDER_MARK, line=1))
-    span = Span(source_id, start, stop, found.lines + 1, offset, last, compressed)
-    filling.spans.append((found, span))
-
-
-def _line_ended(buffer: Buffer, start: int, filled: int, *, within_line: bool = False) -> int:
-    """Return the bytes in the buffer, after adding a missing line end at the end of a source.
-
-    Args:
-        within_line: The bytes from `start` on, perhaps none, end within a line.
-    """
-    if within_line or (filled > start and buffer.raw[filled - 1] != _NEWLINE):
-        buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
-        filled += 1
-    return filled
 
 
 def _damage_note(source: Source, error: Exception) -> Callable[[Ledger], None]:
