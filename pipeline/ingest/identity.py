@@ -87,8 +87,7 @@ def feeding_order(file: InputFile) -> tuple[object, ...]:
     entry = file.entry
     if entry.packed:
         return (0, entry.path, entry.position)
-    rank = file.facts.rank
-    return (1, rank is None, rank or 0, entry.label)
+    return (1, *_rank_order(file))
 
 
 def run_id_of(sources: Sequence[InputFile], digest: str) -> str:
