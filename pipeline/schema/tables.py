@@ -19,7 +19,6 @@ from tracelake.base.resources import resource_dir
 PARTITION_KEY = "run_id"
 METADATA_KEY = b"tracelake"
 
-_STRING_MAP = "MAP(VARCHAR, VARCHAR)"
 _ARROW: dict[str, pa.DataType] = {
     "VARCHAR": pa.string(),
     "BOOLEAN": pa.bool_(),
@@ -29,7 +28,7 @@ _ARROW: dict[str, pa.DataType] = {
     "TIMESTAMP": pa.timestamp("us"),
     "BIGINT[]": pa.list_(pa.int64()),
     "VARCHAR[]": pa.list_(pa.string()),
-    _STRING_MAP: pa.map_(pa.string(), pa.string()),
+    "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
     "MAP(VARCHAR, BIGINT)": pa.map_(pa.string(), pa.int64()),
 }
 
