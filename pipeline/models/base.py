@@ -106,7 +106,7 @@ def store_trouble(message: str) -> LakeError | StoreError | None:
     if found is None:
         return None
     if found[1] == "FileNotFoundError":
-        return LakeError(f"a part is missing: {found[2]}", hint="verify with: tracelake check")
+        return LakeError(f"a part is missing: {found[2]}", hint=_DAMAGED)
     return StoreError(found[2], hint="check that the store can be reached, then run again")
 
 

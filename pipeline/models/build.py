@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from tracelake.base import files
-from tracelake.base.files import naming
 from tracelake.base.text import counted
 from tracelake.execution.cluster import Workers
 from tracelake.lake.losses import Losses, find_losses, verify
@@ -25,13 +24,7 @@ from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts, PartRuns
 from tracelake.models.profile import Profile
-from tracelake.models.state import (
-    State,
-    examined,
-    recorded,
-    runs_of_parts,
-    wal_of,
-)
+from tracelake.models.state import State, examined, recorded, runs_of_parts, wal_of
 from tracelake.schema.tables import schema_hash
 
 # If others commit meanwhile, a build adds their runs this often before it publishes.
@@ -271,7 +264,7 @@ def same_code(a: State, b: State) -> bool:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file; on a file system that can share blocks, without copying data."""
-    with naming(target), source.open("rb") as old, target.open("wb") as new:
+    with files.naming(target), source.open("rb") as old, target.open("wb") as new:
         try:
             while os.copy_file_range(old.fileno(), new.fileno(), 1 << 30):
                 pass
