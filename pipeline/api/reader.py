@@ -134,14 +134,12 @@ class OpenLake:
         Raises:
             UsageError: There is no such table or run, or the table has no rows per run.
         """
-        return self._ask(
-            lambda con: _relation(
-                con,
-                run_rows(
-                    con, self._lake, name, None if run is None else resolve_run(con, str(run))
-                ),
-            )
-        )
+
+        def ask(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+            run_id = None if run is None else resolve_run(con, str(run))
+            return _relation(con, run_rows(con, self._lake, name, run_id))
+
+        return self._ask(ask)
 
     def ask(self, name: str, run: str | None = None, **params: object) -> duckdb.DuckDBPyRelation:
         """Return the answer to a saved question; `tracelake examples` lists them.
