@@ -193,13 +193,10 @@ class _RunWork:
         with phase("parse"):
             facts = self._parser.finish()
         self._write(everything=True)
-        sources = [
-            *((i, file, None) for i, file in enumerate(self.plan.sources)),
-            *((i, file, i) for file, i in self.plan.duplicates),
-        ]
+        copies = ((source_id, file) for file, source_id in self.plan.duplicates)
         rows, records = [], []
-        for number, (source_id, file, copy_of) in enumerate(sources):
-            row = self._source_row(number, source_id, file, copy_of)
+        for number, (source_id, file) in enumerate((*enumerate(self.plan.sources), *copies)):
+            row = self._source_row(number, source_id, file)
             rows.append(row)
             records.append(file.record(row))
         with self._parser.fence():  # the values are the parser's
@@ -263,12 +260,12 @@ class _RunWork:
         else:
             self._writer.add(table, batches, self.plan.run_id)
 
-    def _source_row(
-        self, number: int, source_id: int, file: InputFile, copy_of: int | None
-    ) -> dict[str, Any]:
+    def _source_row(self, number: int, source_id: int, file: InputFile) -> dict[str, Any]:
+        """Return the row of a source, or of a copy of it, which has another number."""
+        is_copy = number != source_id
         count, read = self._ledger.source(source_id), self._reads.get(source_id) or Read()
         # What is a duplicate of another run is decided when all runs are committed.
-        duplicate_of = None if copy_of is None else self.plan.sources[copy_of].entry.label
+        duplicate_of = self.plan.sources[source_id].entry.label if is_copy else None
         return {
             PARTITION_KEY: self.plan.run_id,
             "source_id": number,
@@ -283,7 +280,7 @@ class _RunWork:
             "context_lines": count.context_lines,
             "rejected": count.rejected,
             "irrelevant": sorted(count.irrelevant.items()),
-            "rows": count.rows if copy_of is None else 0,
+            "rows": 0 if is_copy else count.rows,
             "rank": file.facts.rank,
             "host": file.facts.host,
             "device": file.facts.device,
