@@ -218,11 +218,9 @@ class _Grouping:
 
     def _with_status(self, plan: RunPlan) -> RunPlan:
         inputs = plan.inputs
-        unread = all(c.known is not None for c in inputs)
         shaping = self._options.shaping(plan.format)
         shaped_alike = (
             len(plan.replaces) == 1
-            and unread
             and plan.replaces[0].options == shaping
             and all(
                 c.known and c.known.record.get("place") == place_record(c.place) for c in inputs
