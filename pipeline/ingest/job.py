@@ -19,7 +19,7 @@ import pyarrow as pa
 from tracelake.base.files import remove
 from tracelake.base.metrics import phase
 from tracelake.execution.jobs import require, work_folder
-from tracelake.formats.ledger import Ledger, SourceCount
+from tracelake.formats.ledger import Ledger
 from tracelake.ingest.batches import Batch, Bundle
 from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
@@ -207,10 +207,11 @@ class _RunWork:
         self._add("faults", faults)
         parsed = ParsedRun(self.plan, run, rows, self._rows, facts.held)
         shaping = options.shaping(self.plan.format)
-        total = _total(self._ledger)
-        records_read = total.row_lines + total.rejected
-        rejected = 0 if shaping["forced"] else total.rejected
-        usable = bool(total.row_lines or total.context_lines or rejected)
+        counts = self._ledger.sources.values()
+        row_lines = sum(count.row_lines for count in counts)
+        rejected = sum(count.rejected for count in counts)
+        context = any(count.context_lines for count in counts)
+        usable = bool(row_lines or context or (rejected and not shaping["forced"]))
         staged: Mapping[str, Path] = {}
         if self._writer:
             for table, batch in own_rows([parsed]).items():
@@ -235,10 +236,10 @@ class _RunWork:
             self.plan.status,
             len(records),
             sum(read.bytes for read in self._reads.values()),
-            total.lines,
-            total.rows,
-            total.rejected,
-            total.rejected / records_read if records_read else 0.0,
+            sum(count.lines for count in counts),
+            sum(count.rows for count in counts),
+            rejected,
+            rejected / (row_lines + rejected) if rejected else 0.0,
             run["complete"],
             faults=self._ledger.fault_totals(),
             usable=usable,
@@ -294,15 +295,3 @@ def _buffers() -> tuple[Buffer, Buffer]:
         _local.buffers = Buffer(CHUNK_BYTES), Buffer(CHUNK_BYTES)
     pair: tuple[Buffer, Buffer] = _local.buffers
     return pair
-
-
-def _total(ledger: Ledger) -> SourceCount:
-    total = SourceCount()
-    for count in ledger.sources.values():
-        total.row_lines += count.row_lines
-        total.context_lines += count.context_lines
-        total.rejected += count.rejected
-        total.rows += count.rows
-        for kind, lines in count.irrelevant.items():
-            total.pass_over(kind, lines)
-    return total
