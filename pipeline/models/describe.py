@@ -41,14 +41,12 @@ def relation_columns(name: str) -> tuple[Column, ...]:
     Raises:
         UsageError: There is no such relation.
     """
-    if name in tables():
-        return tables()[name].columns
+    named = {table.name: table for table in (*tables().values(), records_table(), lost_table())}
+    if name in named:
+        return named[name].columns
     if name in catalog().public:
         return catalog().columns[name]
-    others = {table.name: table for table in (records_table(), lost_table())}
-    if name in others:
-        return others[name].columns
-    known = [*tables(), *catalog().public, *others]
+    known = [*named, *catalog().public]
     raise unknown("no table or model", name, known, "list tables with: tracelake describe")
 
 
