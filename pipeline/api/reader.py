@@ -88,9 +88,11 @@ class OpenLake:
             raise UsageError("params are values by name", hint='give {"most": 0.3} for $most')
         if not isinstance(query, str) or not all(isinstance(name, str) for name in params or ()):
             raise UsageError("a query and the names of params are texts", hint='"SELECT $most"')
-        # DuckDB does not take the scalars of numpy, which loops over columns give.
+        # DuckDB does not take the numbers of numpy, which loops over columns give.
         values = {
-            name.lower(): value.item() if isinstance(value, np.generic) else value
+            name.lower(): value.item()
+            if isinstance(value, np.generic) and value.dtype.kind in "biuf"
+            else value
             for name, value in (params or {}).items()
         }
 

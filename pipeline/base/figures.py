@@ -104,21 +104,21 @@ def certainty(basis: str | None, bound: str | None) -> str:
     return (bound or ("by replay" if basis == "replay" else "")).replace("_", " ")
 
 
-def lost(hours: float | None, basis: str | None, per: str = "") -> str:
+def lost(hours: float | None, basis: str | None, bound: str | None, per: str = "") -> str:
     """Return the cost of a finding or incident; of a replay that names nobody, its limit.
 
     Args:
         per: What the hours are for, such as `a day`; nothing for the run itself.
     """
-    if hours == 0:
-        return "less than 3 % of the steps" if basis == "replay" else ""
+    if hours == 0 and basis == "replay" and bound is None:
+        return "less than 3 % of the steps"
     return f"{gpu_hours(hours)} {per}".strip() if hours else ""
 
 
 def cost(hours: float | None, basis: str | None, bound: str | None, per: str = "") -> str:
     """Return the cost as `lost` does, and how sure it is as `certainty` does."""
-    found = lost(hours, basis, per)
-    return found and " ".join(filter(None, (found, certainty(basis, bound))))
+    sure = certainty(basis, bound) if hours else ""
+    return " ".join(filter(None, (lost(hours, basis, bound, per), sure)))
 
 
 def seen_in(slow: int, runs: int, unit: str) -> str:

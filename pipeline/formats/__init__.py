@@ -78,7 +78,7 @@ def unclaimed(head: bytes) -> Claim:
 
 
 # The name is that of a folder and a value in SQL.
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 # What tracelake itself writes down of runs and their inputs.
 _OWN_TABLES = frozenset({"runs", "sources", "rejects", "faults", "skipped"})
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
@@ -322,8 +322,8 @@ class Format:
         """Raise `ContractError` for a name or tables that no format can have."""
         if not _NAME.fullmatch(self.name):
             raise ContractError(
-                f"format {self.name!r}: the name has other signs than letters, digits and _",
-                hint="begin it with a letter",
+                f"format {self.name!r}: the name has other signs than letters, digits, _ and -",
+                hint="give it another name",
             )
         if own := sorted(_OWN_TABLES.intersection(self.tables)):
             raise ContractError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,8 +31,8 @@ RECORDS = "_run"
 
 # The object that marks a lake in a store, where there are no folders.
 _MARK = f"{MANIFESTS}/_lake"
-# What DuckDB takes for patterns in names of files, or for more than the name of a database.
-_PATTERNS = frozenset("*?[\\")
+# What DuckDB takes for a pattern in names of files, or for more than the name of a database.
+_PATTERN = re.compile(r"[*?\\]|\[.*\]", re.DOTALL)
 
 
 class Home(NamedTuple):
@@ -101,9 +102,9 @@ def make_home(name: str | Path) -> Home:
     try:
         path = Path(os.path.realpath(name))
         made = (path / MANIFESTS).is_dir()
-        if not made and (signs := sorted(_PATTERNS.intersection(str(path)))):
+        if not made and (found := _PATTERN.search(str(path))):
             raise UsageError(
-                f"a lake cannot be at {path}: DuckDB takes {' '.join(signs)} for more than a name",
+                f"a lake cannot be at {path}: DuckDB takes {found[0]} for more than a name",
                 hint="give another directory with --lake",
             )
         if not made and path.is_dir() and any(path.iterdir()):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from tracelake.base import files
 from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
-from tracelake.lake.layout import table_of_part
+from tracelake.lake.layout import is_part, table_of_part
 from tracelake.lake.manifest import (
     MANIFEST_VERSION,
     READ_VERSIONS,
@@ -369,14 +369,17 @@ class Lake:
             snapshot: The manifests that were published; parts committed later are not removed.
             needed: Parts of models that the warehouse names, and what has lost its manifest.
             published: Parts of the warehouse that was replaced.
-            full: Search every folder, also for files that are not listed.
+            full: Search every folder, also for files of models that are not listed. Those of tables
+                may have lost their manifest.
         """
         with self.lock("commit"):
             committed = self.snapshot().all_parts.union(needed)
-            listed = None if full else self.unlisted.listed()
-            if listed is None:
-                listed = {found.part for found in self.part_files.stored() if found.settled}
-            found = set(listed).union(published) - committed
+            listed = self.unlisted.listed()
+            if full or listed is None:
+                there = {found.part for found in self.part_files.stored() if found.settled}
+                of_models = {part for part in there if not is_part(part)}
+                listed = there if listed is None else of_models.union(listed)
+            found = {*listed, *published} - committed
             kept = found & snapshot.all_parts
             removed = self.part_files.remove(found - kept)
             self.unlisted.keep(kept)

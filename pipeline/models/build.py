@@ -138,7 +138,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
     snapshot = lake.snapshot()
     known = {**({} if full or old is None else record.marks), **lake.verified}
     losses = find_losses(lake.part_files, snapshot, known)
-    losses = losses.and_unnamed(unnamed_runs(lake, old, snapshot))
+    losses = losses.and_unnamed(unnamed_runs(lake, record.state, snapshot))
     lake.verified.update(losses.marks)
     wanted = wanted_state(lake, snapshot, models, losses)
     carried = old if old and not full and same_code(old, wanted) else None
@@ -170,7 +170,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         for _ in range(_ATTEMPTS):  # until it is up to date, or others do not stop committing
             if newest.stamp != snapshot.stamp:
                 snapshot, losses = newest, find_losses(lake.part_files, newest, losses.marks)
-                losses = losses.and_unnamed(unnamed_runs(lake, old, snapshot))
+                losses = losses.and_unnamed(unnamed_runs(lake, record.state, snapshot))
             state = wanted_state(lake, snapshot, models, losses)
             failed = filler.fill(staged, losses.left(snapshot), built, state, losses, parts)
             built, newest = state, lake.snapshot()

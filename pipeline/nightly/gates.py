@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracelake.base.errors import CheckFailedError, InputError, UsageError
 from tracelake.base.figures import percent
 from tracelake.base.text import counted, printable, some
-from tracelake.lake.losses import UNNAMED
 
 if TYPE_CHECKING:
     import duckdb
@@ -173,6 +172,8 @@ def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
     """
     if not lost:
         return None
+    from tracelake.lake.losses import UNNAMED  # noqa: PLC0415 - slow to import
+
     runs = sorted({run_id for run_id, _, _ in lost if run_id is not None})
     parts = sorted({f"{part} is {damage}" for _, part, damage in lost})
     left_out = f"{counted(len(runs), 'run')} left out, because" if runs else "skipped files:"

@@ -317,7 +317,7 @@ def check_parts(
             runs = [run for run, lost in losses.runs.items() if not set(parts).isdisjoint(lost)]
             of_runs = f" (of {some(runs)})" if runs else ""
             message = f"part files are {damage}: {some(parts)}{of_runs}"
-            lack = COLLECT if damage == UNNAMED else drop(runs)
+            lack = f"{BUILD}, then {COLLECT}" if damage == UNNAMED else drop(runs)
             without = f"; without it: {lack}" if runs else ""
             repair = f"give their input to tracelake run again{without}"
             yield error(check, message, len(parts), repair)

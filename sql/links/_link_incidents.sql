@@ -26,7 +26,7 @@ WITH judged AS (
 dates AS (
     SELECT
         incident, cluster, scope, subject,
-        min(since) AS since,
+        coalesce(min(since), max(run_date)) AS since,
         max(run_date) AS last_seen,
         list(run_id ORDER BY run_date NULLS FIRST, run_id) AS run_ids
     FROM _slow_tests

@@ -6,7 +6,7 @@
 -- @column cluster VARCHAR | Least host of the cluster.
 -- @column scope VARCHAR | pair, host or class, as in link_health.
 -- @column subject VARCHAR | What is slow, as in link_health.
--- @column since TIMESTAMP | Date of the first slow test after the latest one of the subject that was not, of these pairs.
+-- @column since TIMESTAMP | Of these pairs the date of the first slow test after the latest good one of the subject; NULL without one.
 WITH pairs AS (
     SELECT
         left(md5(concat_ws('|', 'links', s.scope, s.subject)), 8) AS incident,
@@ -19,7 +19,8 @@ WITH pairs AS (
         -- One pair of a slow host may have been slow for another one before.
         max(p.ok_until) OVER (
             PARTITION BY s.cluster, s.scope, s.subject, s.collective, s.ranks_per_host
-        ) AS ok_until
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW
+        ) AS others_ok_until
     FROM link_health AS s
     JOIN link_health AS t USING (cluster, collective, ranks_per_host)
     JOIN _pair_tests AS p
@@ -35,6 +36,6 @@ WITH pairs AS (
 )
 SELECT
     incident, cluster, scope, subject, run_id, run_date,
-    min(list_min(list_filter(slow_dates, lambda d: ok_until IS NULL OR d > ok_until))) AS since
+    min(list_min(list_filter(slow_dates, lambda d: coalesce(d > others_ok_until, true)))) AS since
 FROM pairs
 GROUP BY ALL

@@ -755,7 +755,7 @@ def test_a_lake_path_that_cannot_be_a_lake_is_an_error(archive: Path, tmp_path: 
         run_ingest(archive, tmp_path / "file" / "below")
     with pytest.raises(LakeError, match="not empty and not a lake"):
         run_ingest(archive, archive)
-    for sign in "*?[\\":
+    for sign in ("*", "?", "[a]", "\\"):
         with pytest.raises(UsageError, match="DuckDB takes"):
             run_ingest(archive, tmp_path / f"la{sign}ke")
         assert not (tmp_path / f"la{sign}ke").exists()

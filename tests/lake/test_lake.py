@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_lakes import commit_run, drop_run, log_run
+from tracelake.lake.layout import model_folder, part_name
 from tracelake.lake.manifest import Change, RunEntry
 from tracelake.lake.store import Lake
 
@@ -98,11 +99,16 @@ def test_parts_of_a_commit_that_was_cut_short_are_removed(
 def test_what_nobody_listed_is_found_by_looking_everywhere(lake: Lake, full: bool) -> None:
     commit_run(lake, "a", log_run())
     lake.sweep(lake.snapshot())
-    stray = lake.root / "ops/format=x/month=undated/part-0.parquet"
-    stray.parent.mkdir(parents=True)
-    stray.touch()
+    of_model, of_table = (
+        lake.root / part_name(folder, "0" * 20)
+        for folder in (model_folder("step_stats"), "ops/format=x/month=undated")
+    )
+    for stray in (of_model, of_table):
+        stray.parent.mkdir(parents=True)
+        stray.touch()
     lake.sweep(lake.snapshot(), full=full)
-    assert stray.exists() is not full
+    assert of_model.exists() is not full
+    assert of_table.exists()  # its manifest may be lost
 
 
 def test_a_lake_without_a_list_is_looked_through(lake: Lake) -> None:

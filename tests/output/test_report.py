@@ -18,11 +18,12 @@ import pytest
 from tests.conftest import ROOT, Command, Result
 from tests.pages import Node, charts, own, packed, read_page
 from tests.report_lakes import link_run, make, plan_run, trace_run
-from tests.tiny_lakes import log_run
+from tests.tiny_lakes import Rows, commit_run, log_run
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.ingest.options import Options
 from tracelake.ingest.pipeline import ingest
 from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.models.catalog import catalog
 from tracelake.output.html import content
 from tracelake.output.html.page import ReportFormat, write_report
@@ -260,17 +261,26 @@ def test_attention_lists_what_is_worse_than_earlier_runs(several: Lake, tmp_path
 
 
 def test_headings_count_alarms_and_name_notices(tmp_path: Path) -> None:
-    runs = {
-        f"night{n}": trace_run(slow=1.4 if n > 7 else 1, run_date=datetime(2025, 3, n))
-        for n in range(1, 10)
-    }
-    lake = make(tmp_path / "lake", runs)
-    page = write(lake, tmp_path / "page.html")
-    assert page.by_id("regressed").all("summary")[0].text == "Regressions 2 and 1 notice"
-    write_report(lake, tmp_path / "a.md", now=NOW, form=ReportFormat.MARKDOWN)
-    title, *lines = (tmp_path / "a.md").read_text().splitlines()
-    assert "regressions 2" in title.split(", ")
-    assert "## Regressions (2 and 1 notice)" in lines
+    def told() -> tuple[str, list[str], list[str]]:
+        page = write(made, tmp_path / "page.html")
+        write_report(made, tmp_path / "a.md", now=NOW, form=ReportFormat.MARKDOWN)
+        title, *lines = (tmp_path / "a.md").read_text().splitlines()
+        return page.by_id("regressed").all("summary")[0].text, title.split(", "), lines
+
+    def night(n: int) -> Rows:
+        slow = 1.5 if n > 7 else 1.0
+        return trace_run(ranks=1, slow=slow, slow_rank=0, run_date=datetime(2025, 3, n))
+
+    made = make(tmp_path / "lake", {f"night{n}": night(n) for n in range(1, 9)})
+    heading, title, lines = told()
+    assert heading == "Regressions 1 notice"
+    assert title[0].endswith(": regressions 1 notice")
+    commit_run(made, "night9", night(9))
+    build(made)
+    heading, title, lines = told()
+    assert heading == "Regressions 1 and 1 notice"
+    assert title[0].endswith(": regressions 1")
+    assert "## Regressions (1 and 1 notice)" in lines
 
 
 def test_passed_over_inputs_are_told_but_not_beside_named_runs(

@@ -67,8 +67,8 @@ class Group:
     Attributes:
         kind: Name of the kind, as class and anchor.
         level: bad, warn or note.
-        count: How many there are, shown or not; where some are more than notices only these.
-        notices: The others.
+        count: How many are more than notices, shown or not.
+        notices: How many are not.
         items: The first of them: run and text; the run is None for files that belong to none.
         query: What lists them all.
         runs: Runs that have one that is more than a notice.
@@ -88,8 +88,8 @@ class Group:
     @property
     def counted(self) -> str:
         """How many there are, as text."""
-        notices = f" and {counted(self.notices, 'notice')}" if self.notices else ""
-        return f"{count(self.count)}{notices}"
+        notices = counted(self.notices, "notice") if self.notices else ""
+        return " and ".join(filter(None, (count(self.count) if self.count else "", notices)))
 
 
 def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Group]:
@@ -132,12 +132,12 @@ def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
         kind,
         title,
         _LEVELS[rows[0]["severity"]],
-        graver or len(rows),
+        graver,
         [(row["run_id"], _text(row)) for row in untold[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
         all(row["incident"] for row in rows),
-        len(rows) - graver if graver else 0,
+        len(rows) - graver,
     )
 
 

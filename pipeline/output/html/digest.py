@@ -135,9 +135,13 @@ def render_mail(content: Content, page: str) -> bytes:
 def title(content: Content) -> str:
     """Return the findings in one line, with the open incidents of tests, which are no findings."""
     counts = Counter({TITLES[kind]: n for kind, n in content.view.tested.items()})
+    notices = {group.title: group.notices for group in content.groups}
     for group in content.groups:
         counts[group.title] += group.count
-    counted_names = [f"{name.lower()} {count(n)}" for name, n in counts.items()]
+    counted_names = [
+        f"{name.lower()} {count(n) if n else counted(notices[name], 'notice')}"
+        for name, n in counts.items()
+    ]
     lake = " ".join(printable(content.lake).split())  # it is in a mail's header
     return f"tracelake {lake}: {', '.join(counted_names) or 'no problems found'}"
 

@@ -29,7 +29,9 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
             f" (S {slowdown(document['s_balance'])} of that)"
         )
     )
-    page.prose(f"cause: {document['cause']}; {lost(document['gpu_hours_lost'], 'replay')} lost")
+    hours = document["gpu_hours_lost"]
+    share = lost(hours, "replay", document["reason"]) or gpu_hours(hours)
+    page.prose(f"cause: {document['cause']}; {share} lost")
     if document["reason"] == "one_peer":
         page.prose("ranks have fewer than 3 peers: what they lost may be more", style=DIM)
     if question := document.get("question"):
