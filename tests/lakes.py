@@ -136,7 +136,7 @@ def rows(lake: Path, table: str, columns: str = "*", tail: str = "") -> list[tup
     found = [
         f"SELECT * FROM read_parquet('{lake / part}', hive_partitioning = {table == 'skipped'})"
         f" WHERE NOT coalesce(list_contains({list(snapshot.dead.get(part, ()))}, run_id), false)"
-        for part in snapshot.parts(table)
+        for part in snapshot.parts_by_table()[table]
     ]
     if not found:
         return []

@@ -124,10 +124,10 @@ class _Grouping:
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
                 try:
                     with Fence(members[0].format, (c.entry for c in members)):
-                        runs = list(members[0].format.group(facts, self._options.run_gap_seconds))
+                        grouped = members[0].format.group(facts, self._options.run_gap_seconds)
+                        runs = [one for one in grouped if one]
                         if sorted(f.key for one in runs for f in one) != [*range(len(facts))]:
                             raise ValueError("group() put a file into no run, or into several")
-                        runs = [one for one in runs if one]
                 except ParserFailedError as error:
                     self._sniffed.failures.append(error.failure)
                     self._sniffed.skips.extend(skips_of(found, PARSER_FAILED))

@@ -236,12 +236,8 @@ class Snapshot:
         """Return how many runs have rows in a part file."""
         return len(self.runs_of.get(part, (part,)))
 
-    def parts(self, table: str, run_ids: Collection[str] | None = None) -> list[str]:
-        """Return part files of a table, of all runs or of some, in order of name."""
-        return self.parts_by_table(run_ids)[table]
-
     def parts_by_table(self, run_ids: Iterable[str] | None = None) -> dict[str, list[str]]:
-        """Return what `parts` does for every table, from one pass over the runs."""
+        """Return part files by table, of all runs or of some, in order of name."""
         chosen = None if run_ids is None else runs_by_part(self.runs[run_id] for run_id in run_ids)
         found: dict[str, list[str]] = {name: [] for name in tables()}
         for part in sorted(self.living if chosen is None else chosen):

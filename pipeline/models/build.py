@@ -137,8 +137,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
     tidy(lake)
     snapshot = lake.snapshot()
     known = {**({} if full or old is None else record.marks), **lake.verified}
-    losses = find_losses(lake.part_files, snapshot, known)
-    losses = losses.and_unnamed(unnamed_runs(lake, record.state, snapshot))
+    losses = all_losses(lake, record.state, snapshot, known)
     lake.verified.update(losses.marks)
     wanted = wanted_state(lake, snapshot, models, losses)
     carried = old if old and not full and same_code(old, wanted) else None
@@ -169,8 +168,8 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         built, newest = carried, snapshot
         for _ in range(_ATTEMPTS):  # until it is up to date, or others do not stop committing
             if newest.stamp != snapshot.stamp:
-                snapshot, losses = newest, find_losses(lake.part_files, newest, losses.marks)
-                losses = losses.and_unnamed(unnamed_runs(lake, record.state, snapshot))
+                snapshot = newest
+                losses = all_losses(lake, record.state, snapshot, losses.marks)
             state = wanted_state(lake, snapshot, models, losses)
             failed = filler.fill(staged, losses.left(snapshot), built, state, losses, parts)
             built, newest = state, lake.snapshot()
@@ -210,7 +209,20 @@ def _verify_models(
     return {run_id for part in lost for run_id in named[part]}, marks
 
 
-def unnamed_runs(lake: Lake, old: State | None, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+def all_losses(
+    lake: Lake, old: State | None, snapshot: Snapshot, known: Mapping[str, Mark]
+) -> Losses:
+    """Return what is lost of a snapshot, and runs of the last warehouse whose manifest is lost.
+
+    Args:
+        old: State of the last warehouse.
+        known: See `find_losses`.
+    """
+    losses = find_losses(lake.part_files, snapshot, known)
+    return losses.and_unnamed(_unnamed_runs(lake, old, snapshot))
+
+
+def _unnamed_runs(lake: Lake, old: State | None, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Return runs of the last warehouse whose manifest is lost, with their parts.
 
     Who replaces or drops a run lists its parts before it changes the manifest. Parts that exist and

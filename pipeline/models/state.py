@@ -96,7 +96,7 @@ class State:
 
     @property
     def known_parts(self) -> set[str]:
-        """The parts of base tables, and those that are lost."""
+        """Return the parts of base tables, and those that are lost."""
         return {*chain(*self.parts.values()), *self.lost}
 
 

@@ -17,20 +17,12 @@ from tracelake.base.errors import ContractError, LakeError
 from tracelake.base.resources import resource_dir
 from tracelake.lake.dropped import dropped_runs
 from tracelake.lake.layout import names_runs
-from tracelake.lake.losses import (
-    DAMAGED,
-    MISSING,
-    UNNAMED,
-    Losses,
-    find_losses,
-    lost_table,
-    verify,
-)
+from tracelake.lake.losses import DAMAGED, MISSING, UNNAMED, Losses, lost_table, verify
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import PartFiles
 from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors, point_views, quoted
-from tracelake.models.build import same_code, unnamed_runs, wanted_state
+from tracelake.models.build import all_losses, same_code, wanted_state
 from tracelake.models.catalog import CHECKS, Catalog, catalog
 from tracelake.models.compute import connect
 from tracelake.models.failures import read_failures
@@ -231,8 +223,7 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     # A quick check does not read those parts that the build could read.
     there = lake.part_files.marks(snapshot.all_parts) if quick else {}
     trusted = {part: mark for part, mark in there.items() if part not in before}
-    losses = find_losses(lake.part_files, snapshot, trusted)
-    losses = losses.and_unnamed(unnamed_runs(lake, state, snapshot))
+    losses = all_losses(lake, state, snapshot, trusted)
     findings = list(check_parts(lake, snapshot, losses, quick=quick))
     all_read = not findings
     findings += check_strays(lake, snapshot, {*named_parts(lake.warehouse), *losses.parts})

@@ -121,7 +121,7 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     path = ingest_and_build(archive, tmp_path / "lake").root
     totals = "SELECT count(*) AS passes, count(DISTINCT run_id) AS runs FROM workload_passes"
     whole = tracelake("query", totals, "--lake", path).out
-    part = Lake.open(path).snapshot().parts("workload_passes")[0]
+    part = Lake.open(path).snapshot().parts_by_table()["workload_passes"][0]
     (run_id,) = Lake.open(path).snapshot().runs_of[part]
     content = (path / part).read_bytes()
 

@@ -175,7 +175,9 @@ def test_large_runs_have_parts_of_their_own(
     plans = {"large.txt": plan(40), "one.txt": plan(3), "two.txt": plan(2)}
     run_ingest(write(tmp_path / "in", plans), tmp_path / "lake")
     lake = Lake.open(tmp_path / "lake")
-    runs = [runs_in(lake.root / part) for part in lake.snapshot().parts("workload_passes")]
+    runs = [
+        runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["workload_passes"]
+    ]
     assert sorted([run.split("-")[0] for run in found] for found in runs) == [
         ["large"],
         ["one", "two"],
@@ -247,7 +249,10 @@ def test_a_month_is_that_of_the_run(tmp_path: Path) -> None:
     dated = GOLDEN / "optimus" / "merged_ranks" / "input"
     run_ingest(write(tmp_path / "in", {"plan.txt": plan(2)}), tmp_path / "lake")
     lake = ingest_and_build(dated, tmp_path / "lake")
-    found = {part.split("/", 1)[1].rpartition("/")[0] for part in lake.snapshot().parts("runs")}
+    found = {
+        part.split("/", 1)[1].rpartition("/")[0]
+        for part in lake.snapshot().parts_by_table()["runs"]
+    }
     wanted = rows(lake, "SELECT format, strftime(run_date, '%Y-%m') FROM runs")
     assert found == {f"format={name}/month={month or 'undated'}" for name, month in wanted}
 
@@ -257,7 +262,7 @@ def test_a_query_that_names_a_run_reads_its_parts_alone(
 ) -> None:
     commit_run(lake, "d", log_run())
     build(lake)
-    (lost,) = lake.snapshot().parts("layer_times", ["a"])
+    (lost,) = lake.snapshot().parts_by_table(["a"])["layer_times"]
     (lake.root / lost).unlink()
     del tmp_path
     opened = importlib.import_module("tracelake").open(lake.root)
@@ -308,7 +313,7 @@ def test_groups_that_are_full_are_left(
         commit_run(lake, run_id, log_run())
     merge_groups(lake)
     assert full.is_file()
-    left = [runs_in(lake.root / part) for part in lake.snapshot().parts("layer_times")]
+    left = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["layer_times"]]
     assert sorted(left) == ([[*RUNS], ["d", "e"]] if value else [[*RUNS], ["d"], ["e"]])
     assert check_lake(lake) == []
 
@@ -320,7 +325,7 @@ def test_a_merged_group_has_no_more_than_its_bound(
     for run_id in ("d", "e", "f"):
         commit_run(lake, run_id, log_run())
     merge_groups(lake)
-    left = [runs_in(lake.root / part) for part in lake.snapshot().parts("layer_times")]
+    left = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["layer_times"]]
     assert sorted(left) == [["a", "b", "c"], ["d", "e"], ["f"]]
 
 
@@ -331,7 +336,7 @@ def test_runs_of_an_earlier_schema_are_not_merged(tmp_path: Path) -> None:
         commit_run(lake, run_id, log_run())
     commit_run(lake, "old", log_run(), schema_version=SCHEMA_VERSION - 1, lacking=["attribution"])
     merge_groups(lake)
-    left = [runs_in(lake.root / part) for part in lake.snapshot().parts("layer_times")]
+    left = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["layer_times"]]
     assert sorted(left) == [[*RUNS], ["old"]]
     asked = "SELECT run_id FROM layer_times WHERE attribution IS NULL GROUP BY 1"
     assert rows(lake, asked) == [("old",)]
@@ -472,7 +477,7 @@ def test_input_of_a_group_is_known_again_and_may_grow(sample: Path, tmp_path: Pa
     with (archive / "plan3.txt").open("a") as file:
         file.write(plan(1).splitlines()[-1] + "\n")
     ingest_and_build(archive, lake.root)
-    found = [runs_in(lake.root / part) for part in lake.snapshot().parts("runs")]
+    found = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["runs"]]
     assert "plan3" in {runs[0][:5] for runs in found if len(runs) == 1}
     assert check_lake(lake) == []
     assert relations(lake) == relations(ingest_and_build(archive, tmp_path / "other"))
@@ -496,7 +501,7 @@ def test_a_damaged_part_is_found_and_its_runs_come_back_from_their_input(
     tracelake: Command,
 ) -> None:
     lake = together.again()
-    (part, *_) = lake.snapshot().parts("workload_passes")
+    (part, *_) = lake.snapshot().parts_by_table()["workload_passes"]
     damage(lake.root / part)
     (found,) = [f for f in check_lake(lake) if f.check == "parts_intact"]
     assert part in found.message
@@ -511,7 +516,7 @@ def test_damage_is_not_merged(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for run_id in RUNS:
         commit_run(lake, run_id, log_run())
-    damage(lake.root / lake.snapshot().parts("layer_times", ["b"])[0])
+    damage(lake.root / lake.snapshot().parts_by_table(["b"])["layer_times"][0])
     merge_groups(lake)
     assert groups(lake) == [*RUNS]
     assert rows(lake, "SELECT DISTINCT run_id FROM layer_times ORDER BY 1") == [("a",), ("c",)]

@@ -102,7 +102,7 @@ def in_order(rows: Iterator[tuple[Any, ...]] | Rows) -> Rows:
 def stored_rows(root: Path, table: Table) -> Rows:
     """What the part files hold, one by one; rows of `skipped` belong to no run."""
     found: Rows = []
-    for part in Lake.open(root).snapshot().parts(table.name):
+    for part in Lake.open(root).snapshot().parts_by_table()[table.name]:
         content = pq.ParquetFile(root / part).read()
         columns = [content.column(c.name).to_pylist() for c in table.stored]
         maps = [c.type.startswith("MAP") for c in table.stored]

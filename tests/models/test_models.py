@@ -669,7 +669,7 @@ def test_a_part_may_lack_columns_only_if_an_earlier_schema_wrote_it(lake: Lake) 
 
 def test_a_lost_part_is_named(lake: Lake) -> None:
     commit_run(lake, "a", log_run())
-    part = lake.snapshot().parts("runs")[0]
+    part = lake.snapshot().parts_by_table()["runs"][0]
     os.unlink(lake.root / part)
     assert build(lake).lost == [("a", part, "missing")]
 
@@ -734,7 +734,7 @@ def test_base_tables_that_fleet_models_read_are_in_the_warehouse(
     assert warehouse_rows(lake, "FROM fleet") == [(2, 0)]
     listed = "SELECT run_id, rejected FROM sources ORDER BY ALL"
     assert warehouse_rows(lake, listed) == [("a", 0), ("b", 2)]
-    for part in lake.snapshot().parts("sources"):
+    for part in lake.snapshot().parts_by_table()["sources"]:
         (lake.root / part).unlink()
     assert warehouse_rows(lake, listed) == [("a", 0), ("b", 2)]
     assert warehouse_rows(lake, "FROM fleet") == [(2, 0)]

@@ -850,7 +850,7 @@ def test_a_damaged_part_is_found(
 ) -> None:
     name = f"{bucket}/lake"
     lake = brought_in(name, archive)
-    part = lake.snapshot().parts("ops")[0]
+    part = lake.snapshot().parts_by_table()["ops"][0]
     put(name, write(tmp_path, {part: "PAR1 damaged PAR1"}))
     found = tracelake("check", "--lake", name)
     assert found.code == 5
@@ -867,7 +867,7 @@ def test_a_query_reads_the_lake_and_nothing_beside_it(made: str, tmp_path: Path)
 
 
 def lake_part(lake: Lake, folder: Path) -> Path:
-    with lake.part_files.open(lake.snapshot().parts("ops")[0]) as file:
+    with lake.part_files.open(lake.snapshot().parts_by_table()["ops"][0]) as file:
         (folder / "x.parquet").write_bytes(file.read())
     return folder
 

@@ -227,7 +227,7 @@ def damage(part: Path) -> None:
     ("harm", "check"), [(lose, "parts_exist"), (damage, "parts_intact")], ids=["lost", "damaged"]
 )
 def test_harmed_parts_are_found(built: Lake, harm: Callable[[Path], None], check: str) -> None:
-    part = built.snapshot().parts("layer_times")[0]
+    part = built.snapshot().parts_by_table()["layer_times"][0]
     harm(built.root / part)
     found = {finding.check: finding for finding in check_lake(built)}
     assert part in found[check].message
@@ -236,7 +236,7 @@ def test_harmed_parts_are_found(built: Lake, harm: Callable[[Path], None], check
 
 
 def test_a_quick_check_reads_no_part_whole(built: Lake) -> None:
-    part = built.root / built.snapshot().parts("rejects")[0]
+    part = built.root / built.snapshot().parts_by_table()["rejects"][0]
     data = bytearray(part.read_bytes())
     data[6] ^= 1  # in the first page, not in the footer
     part.write_bytes(data)
@@ -253,7 +253,7 @@ def test_a_quick_check_reads_no_part_whole(built: Lake) -> None:
 def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command) -> None:
     archive, path = write(tmp_path / "archive", {"one.txt": plan()}), tmp_path / "lake"
     lake = ingest_and_build(archive, path)
-    lose(path / lake.snapshot().parts("workload_passes")[0])
+    lose(path / lake.snapshot().parts_by_table()["workload_passes"][0])
     result = tracelake("check", "--lake", path, "--format", "ndjson")
     assert result.code == 5
     (repair,) = {json.loads(line)["repair"] for line in result.out.splitlines()}
@@ -300,7 +300,7 @@ def test_lines_that_a_manifest_does_not_know_of_are_found(built: Lake) -> None:
 
 
 def test_parts_of_another_schema_are_found(built: Lake) -> None:
-    (rejects,) = built.snapshot().parts("rejects")
+    (rejects,) = built.snapshot().parts_by_table()["rejects"]
     entry = built.snapshot().runs["a"]
     (layers,) = entry.parts["layer_times"]
     other = f"{layers.rpartition('/')[0]}/{rejects.rpartition('/')[2]}"

@@ -140,7 +140,7 @@ def test_an_error_in_the_middle_of_a_result_is_a_usage_error(lake: Lake) -> None
 def test_a_query_reaches_only_the_lake(lake: Lake, tmp_path: Path) -> None:
     outside = tmp_path / "outside.parquet"
     pq.write_table(pa.table({"x": [1]}), outside)
-    inside = lake.root / lake.snapshot().parts("runs")[0]
+    inside = lake.root / lake.snapshot().parts_by_table()["runs"][0]
     assert rows(lake, f"SELECT pp FROM read_parquet('{inside}')") == [{"pp": 2}]
     for sql in (
         f"FROM '{outside}'",
@@ -251,7 +251,7 @@ def test_a_stale_warehouse_answers_from_what_it_was_built_from(own: Lake) -> Non
 
 
 def test_a_part_that_is_gone_says_build(own: Lake) -> None:
-    (own.root / own.snapshot().parts("layer_times")[0]).unlink()
+    (own.root / own.snapshot().parts_by_table()["layer_times"][0]).unlink()
     with pytest.raises(LakeError, match="layer_times"):
         rows(own, "FROM layer_times")
     assert rows(own, "SELECT run_id FROM run_summary") == [{"run_id": "a"}]

@@ -61,7 +61,7 @@ def test_a_query_that_has_given_rows_ends_with_an_error(lake: Lake) -> None:
 
 
 def test_a_part_that_is_gone_from_the_same_warehouse_is_told_as_such(lake: Lake) -> None:
-    (lake.root / lake.snapshot().parts("layer_times")[0]).unlink()
+    (lake.root / lake.snapshot().parts_by_table()["layer_times"][0]).unlink()
     with pytest.raises(LakeError, match="No files found") as caught:
         pa.Table.from_batches(next(run_query(lake, COUNT)))
     assert "built again" not in str(caught.value)

@@ -66,7 +66,7 @@ def statuses(archive: Path, lake: Lake) -> list[str]:
 
 
 def test_a_dropped_run_leaves_manifests_warehouse_and_disk(lake: Lake) -> None:
-    parts = [lake.root / part for part in lake.snapshot().parts("layer_times", ["a"])]
+    parts = [lake.root / part for part in lake.snapshot().parts_by_table(["a"])["layer_times"]]
     (chosen,) = choose_runs(lake, ["a"])
     assert (chosen.run_date, chosen.files) == (datetime(2026, 5, 1), 4)
     assert chosen.bytes > 0

@@ -87,7 +87,7 @@ class Group:
 
     @property
     def counted(self) -> str:
-        """How many there are, as text."""
+        """Return how many there are, as text."""
         notices = counted(self.notices, "notice") if self.notices else ""
         return " and ".join(filter(None, (count(self.count) if self.count else "", notices)))
 
