@@ -19,7 +19,8 @@ class MemoryLimit:
     """The memory that a database may use before it spills.
 
     DuckDB holds what it has until its limit. Models of a large run take no longer with a limit at
-    which they spill, but lists and medians cannot be spilled: only for these it is raised.
+    which they spill, but lists and medians cannot be spilled: only for these it is raised. Under a
+    limit of the user's half is left at first, for replays, whose arrays DuckDB does not count.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, share: int | None) -> None:
@@ -33,8 +34,8 @@ class MemoryLimit:
         ((shown,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
         self._most = self._now = parse_size(shown)
         self._raising = threading.Lock()
-        if share is not None:
-            self._set(con, FIRST_ENGINE_BYTES // share)
+        first = self._most // 2 if share is None else FIRST_ENGINE_BYTES // share
+        self._set(con, first)
 
     def within(
         self, con: duckdb.DuckDBPyConnection, subject: str, action: Callable[[], _Result]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from itertools import chain, groupby
@@ -109,13 +109,39 @@ def _divided(columns: Columns) -> Iterator[tuple[list[str], Columns]]:
 
 
 def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
-    sums = {scenario: Counter[int]() for scenario in ("actual", "peer")}
-    # Per run how much longer than their peers the operations of ranks took; its stages and kinds.
-    excess = defaultdict[int, Counter[int]](Counter)
-    stages, kinds = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
-    runs_of: list[set[int]] = []  # the `Steps` in order
-    for steps in runs:
-        runs_of.append({run for run, _ in steps.numbers})
+    whole = _Whole()
+    yield from chain.from_iterable(map(whole.replayed, runs))
+    if runs.streams:
+        yield from published(runs)
+    subjects = whole.subjects(runs.kinds)
+
+    def attribute(place: int) -> list[_Timed]:
+        return _attributed(runs[place], subjects)
+
+    slow = [place for place, own in enumerate(whole.runs) if not own.isdisjoint(subjects)]
+    if slow:
+        with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
+            yield from chain.from_iterable(pool.map(attribute, slow))
+
+
+class _Whole:
+    """Replays steps with the lengths of all nodes alike, and sees what is worth replaying apart.
+
+    Attributes:
+        runs: Numbers of the runs of each `Steps`, in order.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[set[int]] = []
+        self._sums = {scenario: Counter[int]() for scenario in ("actual", "peer")}
+        # Per run how much longer than their peers the operations of ranks took; stages and kinds.
+        self._excess = defaultdict[int, Counter[int]](Counter)
+        self._stages = defaultdict[int, set[int]](set)
+        self._kinds = defaultdict[int, set[int]](set)
+
+    def replayed(self, steps: Steps) -> Iterator[_Timed]:
+        """Yield the times of steps."""
+        self.runs.append({run for run, _ in steps.numbers})
         # One pass for two lengths of all nodes.
         real = steps.graph.times(steps.peer_ns, wanted=(0, -1), inside=steps.length_ns)
         paper = steps.paper_graph.times(steps.mean_ns, wanted=(0, -1), inside=steps.raw_ns)
@@ -131,35 +157,34 @@ def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
         for scenario, found in times.items():
             for number, time_ns in zip(steps.numbers, found, strict=True):
                 yield number, scenario, "", time_ns
-                if scenario in sums:
-                    sums[scenario][number[0]] += time_ns or 0
+                if scenario in self._sums:
+                    self._sums[scenario][number[0]] += time_ns or 0
         more = np.maximum(steps.length_ns - steps.peer_ns, 0)
         for run, rank, added in _by_run(steps, steps.ranks, more):
-            excess[run][rank] += added
+            self._excess[run][rank] += added
         for run, stage, _ in _by_run(steps, steps.stages, more):
-            stages[run].add(stage)
+            self._stages[run].add(stage)
         for run, kind, _ in _by_run(steps, steps.kinds, more):
-            kinds[run].add(kind)
-    if runs.streams:
-        yield from published(runs)
-    subjects = dict[int, _Subjects]()
-    for run, peer in sums["peer"].items():
-        if sums["actual"][run] >= ATTRIBUTED_FROM * peer:
-            # A length that grows by some time delays the end by at most that time.
-            ranks = (rank for rank, added in excess[run].items() if added >= _REPLAYED_FROM * peer)
-            subjects[run] = (
-                {rank: str(rank) for rank in sorted(ranks)},
-                {stage: str(stage) for stage in sorted(stages[run] - {-1})},
-                {kind: runs.kinds[kind] for kind in sorted(kinds[run])},
-            )
+            self._kinds[run].add(kind)
 
-    def attribute(place: int) -> list[_Timed]:
-        return _attributed(runs[place], subjects)
+    def subjects(self, kinds: Sequence[str]) -> dict[int, _Subjects]:
+        """Return what is replayed apart, of runs that equal peers would make faster.
 
-    slow = [place for place, own in enumerate(runs_of) if not own.isdisjoint(subjects)]
-    if slow:
-        with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-            yield from chain.from_iterable(pool.map(attribute, slow))
+        Args:
+            kinds: Names of kinds by their number.
+        """
+        found = dict[int, _Subjects]()
+        for run, peer in self._sums["peer"].items():
+            if self._sums["actual"][run] >= ATTRIBUTED_FROM * peer:
+                # A length that grows by some time delays the end by at most that time.
+                least = _REPLAYED_FROM * peer
+                ranks = (rank for rank, added in self._excess[run].items() if added >= least)
+                found[run] = (
+                    {rank: str(rank) for rank in sorted(ranks)},
+                    {stage: str(stage) for stage in sorted(self._stages[run] - {-1})},
+                    {kind: kinds[kind] for kind in sorted(self._kinds[run])},
+                )
+        return found
 
 
 def _by_run(steps: Steps, keys: Int32s, values: Int64s) -> Iterator[tuple[int, int, int]]:
