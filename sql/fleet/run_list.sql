@@ -11,7 +11,7 @@
 -- @column problems VARCHAR[] | Kinds of its findings that are more than a notice, and of incidents that its bandwidth tests show, the most severe first.
 -- @column problem VARCHAR | The worst of them: its kind and subject.
 -- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
--- @column tested_incidents VARCHAR[] | Incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
+-- @column tested_incidents VARCHAR[] | Open incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
 -- @column copy_of VARCHAR | Of a run all of whose files are copies the hash of the run that it repeats; NULL of all others. Copies are in no history and no incident, and have no findings of their own.
 -- @column continued_by VARCHAR | Of an incomplete log whose job went on in the log of a later start the hash of that run; NULL of all others. Such a run has no finding incomplete, unless its log says what broke it.
 -- @column running_until TIMESTAMP | Of an incomplete log whose last date was less than an hour ago when the warehouse was built, and that says nothing of an end: its job may run until then. It has no finding incomplete before a build after that time; NULL of all others.
@@ -19,7 +19,7 @@ WITH found AS (
     SELECT run_id, kind, severity, level, subject, cost_gpu_hours, lost_ratio, slowdown
     FROM findings
     UNION ALL BY NAME
-    SELECT t.run_id, i.incident, i.kind, i.severity, i.level, i.subject
+    SELECT t.run_id, i.incident, i.kind, i.severity, i.level, i.subject, i.open
     FROM _link_incidents AS i
     JOIN _slow_tests AS t USING (incident)
 ),
@@ -46,7 +46,7 @@ worst AS (
                 -coalesce(slowdown, 0), subject
             )
         ) FILTER (severity <> 'notice') AS problem,
-        list(incident ORDER BY level, incident) FILTER (incident IS NOT NULL) AS tested
+        list(incident ORDER BY level, incident) FILTER (open) AS tested
     FROM found
     GROUP BY run_id
 )

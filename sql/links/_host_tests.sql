@@ -11,7 +11,7 @@
 -- @column unfinished BIGINT tests | Latest tests of the pair that began and never ended: 1 or 0.
 -- @column newest BOOLEAN | The pair's latest test has this size.
 -- @column run_id VARCHAR | Run of the latest test.
--- @column history STRUCT(run_date TIMESTAMP, busbw_gbps DOUBLE, cut BOOLEAN)[] | Tests of the pair at this size, the latest first.
+-- @column history STRUCT(run_id VARCHAR, test INTEGER, run_date TIMESTAMP, busbw_gbps DOUBLE, cut BOOLEAN)[] | Tests of the pair at this size, the latest first.
 WITH RECURSIVE originals AS (
     SELECT r.run_id, r.run_date, r.attributes
     FROM runs AS r
@@ -94,7 +94,9 @@ SELECT
     bool_or(newest) AS newest,
     max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS run_id,
     list(
-        {'run_date': run_date, 'busbw_gbps': busbw_gbps, 'cut': cut}
+        {
+            'run_id': run_id, 'test': test, 'run_date': run_date, 'busbw_gbps': busbw_gbps, 'cut': cut
+        }
         ORDER BY run_date DESC NULLS LAST, run_id DESC, test DESC, busbw_gbps DESC
     ) AS history
 FROM pairs

@@ -17,6 +17,7 @@
 -- @column evidence VARCHAR | What was seen in the slowest kind of test.
 -- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Run of the latest slow test.
+-- @column open BOOLEAN | Tests go on with it; see _ended_tests.
 -- @column run_ids VARCHAR[] | Runs whose tests show it, the latest last.
 WITH judged AS (
     SELECT *, scope = 'class' OR verdict IN ('slow', 'slow_pair') AS slow
@@ -104,10 +105,12 @@ SELECT
         )
     END AS advice,
     d.run_ids[-1] AS latest_run,
+    e.incident IS NULL AS open,
     d.run_ids
 FROM worst AS w
 JOIN tests AS t USING (cluster, scope, subject)
 JOIN dates AS d USING (cluster, scope, subject)
+LEFT JOIN _ended_tests AS e USING (incident)
 WHERE NOT (w.scope = 'pair' AND EXISTS (
     SELECT 1 FROM worst AS h
     WHERE h.scope = 'host' AND h.cluster = w.cluster

@@ -1,5 +1,6 @@
 -- Every tested pair of hosts at one size of its kind of test, and whether it is slow there.
--- The size is that of the latest tests of most pairs, of equal ones the largest.
+-- The size is the largest that four fifths as many latest tests reach as any other one, so that short
+-- tests of few pairs hide none; those that never ended do not count for it.
 -- The reference is the 90th percentile of the pairs; slow is below 0.8 of it, or never ended.
 -- @internal
 -- @scope fleet
@@ -18,33 +19,55 @@
 WITH counted AS (
     SELECT
         *,
-        count(CASE WHEN newest THEN 1 END) OVER (
+        count(CASE WHEN newest AND unfinished = 0 THEN 1 END) OVER (
             PARTITION BY cluster, collective, ranks_per_host, size_bytes
         ) AS newest_pairs
     FROM _host_tests
 ),
-largest AS (
+common AS (
     SELECT
         *,
-        max(CASE WHEN size_bytes IS NOT NULL THEN (newest_pairs, size_bytes) END) OVER (
-            PARTITION BY cluster, collective, ranks_per_host
-        )[2] AS largest_bytes
+        max(CASE WHEN size_bytes IS NOT NULL THEN newest_pairs END) OVER kind AS most_pairs,
+        max(unfinished) OVER pair AS hung
     FROM counted
+    WINDOW kind AS (PARTITION BY cluster, collective, ranks_per_host),
+        pair AS (PARTITION BY cluster, collective, ranks_per_host, host, peer_host)
 ),
-pairs AS (
+sized AS (
+    SELECT
+        *,
+        max(CASE WHEN 5 * newest_pairs >= 4 * most_pairs THEN size_bytes END) OVER (
+            PARTITION BY cluster, collective, ranks_per_host
+        ) AS largest_bytes
+    FROM common
+),
+-- Of a pair whose latest test never ended, earlier ones say nothing.
+latest AS (
     SELECT
         cluster, collective, ranks_per_host, host, peer_host,
         any_value(largest_bytes) AS size_bytes,
-        max(busbw_gbps) FILTER (size_bytes = largest_bytes) AS busbw_gbps,
-        max(tests) AS tests,
-        max(unfinished) AS unfinished,
+        max(busbw_gbps) FILTER (size_bytes = largest_bytes AND (newest OR hung = 0)) AS busbw_gbps,
+        max(hung) AS unfinished,
         coalesce(
             any_value(run_id) FILTER (unfinished = 1), any_value(run_id) FILTER (size_bytes = largest_bytes)
-        ) AS run_id,
-        any_value(history) FILTER (size_bytes = largest_bytes) AS history
-    FROM largest
+        ) AS run_id
+    FROM sized
     GROUP BY cluster, collective, ranks_per_host, host, peer_host
-    HAVING busbw_gbps IS NOT NULL OR max(unfinished) = 1
+    HAVING busbw_gbps IS NOT NULL OR max(hung) = 1
+),
+past AS (
+    SELECT
+        cluster, collective, ranks_per_host, host, peer_host,
+        count(DISTINCT (test.run_id, test.test)) FILTER (size_bytes = largest_bytes OR hung = 1 AND test.cut)
+            AS tests,
+        list(
+            test ORDER BY test.run_date DESC NULLS LAST, test.run_id DESC, test.test DESC, test.busbw_gbps DESC
+        ) FILTER (size_bytes = largest_bytes OR test.cut) AS history
+    FROM (SELECT *, unnest(history) AS test FROM sized)
+    GROUP BY cluster, collective, ranks_per_host, host, peer_host
+),
+pairs AS (
+    SELECT * FROM latest JOIN past USING (cluster, collective, ranks_per_host, host, peer_host)
 ),
 judged AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Which hosts and links are slow in bandwidth tests of two hosts.
--- Verdicts are given at one size of a collective and number of ranks per host: that of the latest tests
--- of most pairs, of equal ones the largest. The reference is the 90th percentile of the pairs there.
+-- Verdicts are given at one size of a collective and number of ranks per host: the largest that four
+-- fifths as many latest tests reach as any other one. The reference is the 90th percentile of the pairs there.
 -- A cluster is the hosts that any test joins.
 -- @report Links: bandwidth tests
 -- @scope fleet

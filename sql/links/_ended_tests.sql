@@ -1,0 +1,49 @@
+-- Hosts and links that tests showed to be slow, and with which tests do not go on: the host was drained, or its cluster is gone.
+-- @internal
+-- @scope fleet
+-- @grain incident
+-- @column incident VARCHAR | As in _slow_tests.
+-- @column reason VARCHAR | host_left: over half of the hosts that it was tested with were tested on 3 later days without it. not_tested: its latest slow test is over 90 days before the latest test of its cluster.
+WITH tests AS (
+    SELECT DISTINCT cluster, host, peer_host, unnest(history).run_date::DATE AS day FROM _host_tests
+),
+ends AS (
+    SELECT cluster, host, peer_host, day FROM tests
+    UNION
+    SELECT cluster, peer_host, host, day FROM tests
+),
+subjects AS (
+    SELECT incident, cluster, scope, subject, max(run_date)::DATE AS last_day
+    FROM _slow_tests
+    GROUP BY incident, cluster, scope, subject
+),
+peers AS (
+    SELECT
+        s.incident, e.cluster, e.peer_host,
+        max(max(e.day)) OVER (PARTITION BY s.incident) AS last_day
+    FROM subjects AS s
+    JOIN ends AS e ON e.cluster = s.cluster AND e.host = s.subject
+    WHERE s.scope = 'host'
+    GROUP BY s.incident, e.cluster, e.peer_host
+),
+tested_later AS (
+    SELECT p.incident, p.peer_host, count(DISTINCT e.day) >= 3 AS often
+    FROM peers AS p
+    LEFT JOIN ends AS e ON e.cluster = p.cluster AND e.host = p.peer_host AND e.day > p.last_day
+    GROUP BY p.incident, p.peer_host
+),
+ended AS (
+    SELECT incident, 'host_left' AS reason
+    FROM tested_later
+    GROUP BY incident
+    HAVING 2 * count(*) FILTER (often) > count(*)
+    UNION ALL
+    SELECT s.incident, 'not_tested'
+    FROM subjects AS s
+    JOIN ends AS e USING (cluster)
+    GROUP BY s.incident, s.last_day
+    HAVING max(e.day) - s.last_day > 90
+)
+SELECT incident, min(reason) AS reason
+FROM ended
+GROUP BY incident
