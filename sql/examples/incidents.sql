@@ -3,8 +3,8 @@
 -- @param since TIMESTAMP = NULL | Incidents last seen from then on; every one by default.
 -- @param top UBIGINT = 20 | Rows at most.
 -- A row is one problem of one configuration over its runs, the dearest first. `open` is true while one
--- of the latest 3 runs has it, and of a regression while no run was better since. The cost is for a job
--- that runs all day; cost_bound says which way it errs.
+-- of the latest 3 runs that could have it has it, and of a regression while no run was better since. The
+-- cost is for a job that runs all day; cost_bound says which way it errs.
 -- `FROM incidents` also has the runs of each, in `run_ids`.
 
 SELECT
@@ -12,5 +12,5 @@ SELECT
     cost_gpu_hours_per_day, cost_bound, evidence, advice, latest_run
 FROM incidents
 WHERE $since IS NULL OR last_seen >= $since
-ORDER BY open DESC, cost_gpu_hours_per_day DESC NULLS LAST, last_seen DESC, incident
+ORDER BY open DESC, cost_gpu_hours_per_day DESC NULLS LAST, level, last_seen DESC, incident
 LIMIT $top

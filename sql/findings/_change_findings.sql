@@ -9,7 +9,6 @@
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
--- @column since TIMESTAMP | Date of the first run of the series.
 WITH regressions AS (
     SELECT
         *,
@@ -87,7 +86,6 @@ UNION ALL BY NAME
 SELECT
     d.run_id, 'drifted' AS kind, 'critical' AS severity, 'drift' AS gate,
     d.figure AS subject,
-    d.drifted_since AS since,
     d.sentence || '.' AS evidence,
     CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END AS lost_ratio,
     'unclear' AS cause,

@@ -1,6 +1,6 @@
--- All findings but those of copies, with the series over runs that each belongs to.
--- A series has the same configuration, subject and family of kinds; 3 runs in a row of the
--- configuration without the finding end it.
+-- All findings but those of copies, because these are of the run that it repeats, with the series over runs that each belongs to.
+-- A series has the same configuration, subject and family of kinds; 3 runs in a row that could have
+-- had the finding and do not end it: of a change they have figures, of a rank or host it was compared.
 -- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
@@ -20,6 +20,7 @@
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 -- @column place BIGINT | Place of the run among those of its configuration.
+-- @column later BIGINT runs | Runs after it that could have had the finding.
 -- @column since TIMESTAMP | Date of the first run of the series.
 WITH listed AS (
     FROM _rank_findings
@@ -40,6 +41,24 @@ WITH listed AS (
     UNION ALL BY NAME
     FROM _data_findings
 ),
+-- Runs in which a rank, device or host was compared, where one of them has a finding about it.
+compared AS (
+    SELECT
+        *,
+        count(*) OVER (
+            PARTITION BY config, family, series ORDER BY run_date NULLS FIRST, run_id
+            ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+        ) AS later
+    FROM (
+        SELECT
+            run_id, config, run_date, 'slow_rank' AS family,
+            concat_ws(' ', 'host ' || host, 'device ' || device, 'rank ' || rank) AS series
+        FROM _subject_runs
+        UNION
+        SELECT run_id, config, run_date, 'slow_node', 'host ' || host FROM _subject_runs
+    )
+    WHERE series IN (SELECT series FROM _rank_findings)
+),
 placed AS (
     SELECT
         l.* EXCLUDE (series, since, lost_ratio, cost_basis, cost_bound),
@@ -58,18 +77,20 @@ placed AS (
             WHEN l.kind = 'drifted' THEN 'regressed'
             ELSE l.kind
         END AS family,
-        p.config, p.place, p.run_date
+        p.config, p.place, p.run_date,
+        CASE WHEN l.kind IN ('regressed', 'drifted', 'slow_stage') THEN p.judged_later
+            ELSE coalesce(s.later, p.later)
+        END AS later
     FROM listed AS l
-    -- What is wrong with a copy is wrong with the run that it repeats.
     ANTI JOIN _run_copies AS c USING (run_id)
     LEFT JOIN _series_places AS p USING (run_id)
+    LEFT JOIN compared AS s ON s.run_id = l.run_id AND s.series = l.series
+        AND s.family = CASE l.kind WHEN 'slow_node' THEN l.kind ELSE 'slow_rank' END
 ),
 steps AS (
     SELECT
         *,
-        place - lag(place) OVER (
-            PARTITION BY config, family, series ORDER BY place
-        ) > 3 AS starts
+        lag(later) OVER (PARTITION BY config, family, series ORDER BY place) - later > 3 AS starts
     FROM placed
 ),
 numbered AS (

@@ -1,4 +1,4 @@
--- Regressions and drifts that go on although no later run has them: slow runs make a slow baseline.
+-- Regressions, drifts and slow stages that go on although no later run has them: slow runs make a slow baseline.
 -- Each run since is worse than the baseline of the first one allowed, for at most 90 days.
 -- @internal
 -- @scope fleet
@@ -8,22 +8,37 @@ WITH changes AS (
     SELECT
         incident,
         config,
-        series AS metric,
+        family,
+        series,
         min(since) AS since,
         max(place) AS last_place,
         min_by(run_id, place) AS first_run
     FROM _found
-    WHERE family = 'regressed' AND incident IS NOT NULL
-    GROUP BY incident, config, series
+    WHERE family IN ('regressed', 'slow_stage') AND incident IS NOT NULL
+    GROUP BY incident, config, family, series
+),
+later AS (
+    SELECT c.incident, c.since, p.run_id, p.run_date, c.family, c.series, c.first_run
+    FROM changes AS c
+    JOIN _series_places AS p ON p.config = c.config AND p.place > c.last_place
+),
+judged AS (
+    SELECT
+        l.incident, l.since, l.run_date,
+        b.worse_sign * (b.value - f.baseline_median) > f.allowed_ratio * f.baseline_median AS worse
+    FROM later AS l
+    JOIN _baselines AS f ON f.run_id = l.first_run AND f.metric = l.series
+    JOIN _baselines AS b ON b.run_id = l.run_id AND b.metric = l.series
+    WHERE l.family = 'regressed'
+    UNION ALL
+    SELECT l.incident, l.since, l.run_date, b.micro_batch_ms - f.baseline_ms > f.allowed_ms
+    FROM later AS l
+    JOIN _slow_stages AS f ON f.run_id = l.first_run AND concat('stage ', f.stage) = l.series
+    JOIN stage_balance AS b ON b.run_id = l.run_id AND b.stage = f.stage
+    WHERE l.family = 'slow_stage'
 )
-SELECT c.incident
-FROM changes AS c
-JOIN _baselines AS first ON first.run_id = c.first_run AND first.metric = c.metric
-JOIN _series_places AS p ON p.config = c.config AND p.place > c.last_place
-JOIN _baselines AS later ON later.run_id = p.run_id AND later.metric = c.metric
-GROUP BY c.incident
-HAVING max(p.run_date) - min(c.since) <= INTERVAL 90 DAYS
-    AND bool_and(
-        later.worse_sign * (later.value - first.baseline_median)
-            > first.allowed_ratio * first.baseline_median
-    )
+SELECT incident
+FROM judged
+GROUP BY incident
+-- A run without the figure says nothing.
+HAVING max(run_date) - min(since) <= INTERVAL 90 DAYS AND bool_and(coalesce(worse, true))

@@ -6,7 +6,6 @@
 -- @column kind VARCHAR | Kind of finding, as in findings.
 -- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
 -- @column subject VARCHAR | What the finding is about.
--- @column since TIMESTAMP | Date of the first run of the series.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
 -- @column cost_basis VARCHAR | replay or bound.
@@ -83,7 +82,6 @@ SELECT
     concat('rank ', rank) AS subject,
     series, rank, stage, host, device,
     slowest_op AS op,
-    NULL::TIMESTAMP AS since,
     evidence, slowdown, lost_ratio, cost_basis, cost_bound, cause, advice
 FROM advised
 UNION ALL BY NAME
@@ -106,7 +104,7 @@ SELECT
     subject AS series, host,
     format(
         'host {}: all of its {} ranks that could be compared are slow, {:.2f} times as long as'
-            || ' their peers in the median, and ranks of other hosts are not.',
+            || ' their peers in the median, and not all ranks of other hosts are.',
         host, len(slow_ranks), slowdown
     ) AS evidence,
     slowdown, lost_ratio, cost_basis, cost_bound, 'node' AS cause,

@@ -4,16 +4,26 @@
 -- @scope fleet
 -- @grain run_id
 -- @column place BIGINT | From 1.
+-- @column later BIGINT runs | Runs after it.
+-- @column judged_later BIGINT runs | Those of them that are judged, as in _fleet_runs.
 WITH listed AS (
     SELECT
         f.run_id,
         CASE WHEN f.config IS NULL THEN concat_ws(' label=', r.config, replace(r.label, ' ', '_')) ELSE r.config END
             AS config,
         f.run_date,
-        f.world_size
+        f.world_size,
+        f.judged
     FROM _fleet_runs AS f
     JOIN runs AS r USING (run_id)
     WHERE r.config IS NOT NULL AND f.run_date IS NOT NULL
 )
-SELECT *, row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place
+SELECT
+    * EXCLUDE (judged),
+    row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place,
+    count(*) OVER after AS later,
+    count(CASE WHEN judged THEN 1 END) OVER after AS judged_later
 FROM listed
+WINDOW after AS (
+    PARTITION BY config ORDER BY run_date, run_id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+)

@@ -6,6 +6,7 @@
 -- @column micro_batch_ms DOUBLE ms | Time per micro-batch of the stage.
 -- @column baseline_ms DOUBLE ms | Its median over the runs of the baseline.
 -- @column change_ratio DOUBLE | micro_batch_ms over baseline_ms, less 1.
+-- @column allowed_ms DOUBLE ms | More than the baseline by this is slow.
 -- @column others_change_ratio DOUBLE | Median of the same over the other stages.
 WITH loads AS (
     SELECT
@@ -30,9 +31,9 @@ WITH loads AS (
 ),
 compared AS (
     SELECT
-        run_id, stage, micro_batch_ms, baseline_ms,
+        run_id, stage, micro_batch_ms, baseline_ms, margin_ms AS allowed_ms,
         ratio(micro_batch_ms, baseline_ms) - 1 AS change_ratio,
-        micro_batch_ms - baseline_ms > margin_ms AS slow
+        micro_batch_ms - baseline_ms > allowed_ms AS slow
     FROM loads
 ),
 beside AS (
@@ -44,7 +45,7 @@ beside AS (
     WINDOW whole_run AS (PARTITION BY run_id)
 )
 SELECT
-    run_id, stage, micro_batch_ms, baseline_ms, change_ratio,
+    run_id, stage, micro_batch_ms, baseline_ms, change_ratio, allowed_ms,
     list_median(list_concat(changes[:place - 1], changes[place + 1:])) AS others_change_ratio
 FROM beside
 WHERE slow AND len(changes) > 1 AND others_change_ratio < 0.5 * change_ratio

@@ -21,7 +21,7 @@
 -- @column latest_run VARCHAR | Its latest run.
 -- @column cost_basis VARCHAR | replay where the cost of some of its runs is by replay, and these count alone; else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
--- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests; of regressed and drifted also while no run was better since, for 90 days.
+-- @column open BOOLEAN | One of the latest 3 runs that could have it has it, of a rank or host one of the latest 20 of the configuration; or the latest bandwidth tests, while they go on with it. Of regressed, drifted and slow_stage also while no run was better since, for 90 days.
 -- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts for a collective and number of ranks per host.
 -- @column run_ids VARCHAR[] | Runs that have it, or whose bandwidth tests show it, the latest last.
 WITH known AS (
@@ -68,6 +68,7 @@ joined AS (
         min(since) AS since,
         min(place) AS first_place,
         max(place) AS last_place,
+        min(later) AS later,
         greatest(max(run_date), min(since)) AS last_seen,
         count(*) AS slow_runs,
         max_by(cause, place) AS cause,
@@ -106,7 +107,8 @@ SELECT
     j.latest_run,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_bound END AS cost_bound,
-    n.runs - j.last_place < 3 OR l.incident IS NOT NULL AS open,
+    j.later < 3 AND (j.family NOT IN ('slow_rank', 'slow_node') OR n.runs - j.last_place < baseline_runs())
+        OR l.incident IS NOT NULL AS open,
     'run' AS runs_unit,
     j.run_ids,
     j.brief
@@ -115,4 +117,4 @@ JOIN lengths AS n USING (config)
 LEFT JOIN _lasting_changes AS l USING (incident)
 ANTI JOIN _explained AS e USING (incident)
 UNION ALL BY NAME
-SELECT *, true AS open, 'test' AS runs_unit FROM _link_incidents
+SELECT *, 'test' AS runs_unit FROM _link_incidents

@@ -92,7 +92,7 @@ SELECT
         at_once
         -- Of runs without a date or with copies none is before another, and none is regressed.
         OR coalesce(
-            last_value(CASE WHEN judged THEN coalesce(regressed, false) END IGNORE NULLS) OVER (
+            last_value(CASE WHEN judged AND value IS NOT NULL THEN coalesce(regressed, false) END IGNORE NULLS) OVER (
                 PARTITION BY config, metric ORDER BY run_date, run_id
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ),

@@ -4,7 +4,7 @@
 -- @internal
 -- @scope fleet
 -- @grain run_id
--- @column judged BOOLEAN | It is complete, or no ranks are expected: steps of a log have whole times also where its job broke off.
+-- @column judged BOOLEAN | It has a figure that is watched, and is complete, or no ranks are expected: steps of a log have whole times also where its job broke off.
 -- @column judged_before BIGINT | Such runs of its configuration before it, those of one date by run_id; NULL without a date or a configuration.
 WITH listed AS (
     SELECT * REPLACE (
@@ -17,7 +17,8 @@ WITH listed AS (
             ) THEN config
         END AS config
     ),
-    coalesce(complete, false) OR ranks_seen IS NULL AS judged
+    (coalesce(complete, false) OR ranks_seen IS NULL)
+        AND run_id IN (SELECT run_id FROM _run_metrics WHERE value IS NOT NULL) AS judged
     FROM runs
 )
 SELECT

@@ -47,17 +47,17 @@ judged AS (
     FROM worded
     GROUP BY run_id
 ),
--- A run that cannot be compared ends no series.
+-- A judged run that did not drift ends a series, also where it is compared with nothing.
 series AS (
     SELECT
         j.*,
-        r.config,
-        r.run_date,
-        count(CASE WHEN NOT j.drifted THEN 1 END) OVER (
-            PARTITION BY r.config ORDER BY r.run_date, j.run_id
+        f.config,
+        f.run_date,
+        count(CASE WHEN f.judged AND NOT coalesce(j.drifted, false) THEN 1 END) OVER (
+            PARTITION BY f.config ORDER BY f.run_date, j.run_id
         ) AS number
     FROM judged AS j
-    JOIN runs AS r USING (run_id)
+    LEFT JOIN _fleet_runs AS f USING (run_id)
 )
 SELECT
     run_id,

@@ -650,6 +650,108 @@ def test_an_incident_keeps_its_name_and_ends_after_three_good_runs(
     assert again[0]["incident"] == before["incident"]
 
 
+def logs(job: str, layers_ms: Iterable[float | None], *, first: int = 0) -> dict[str, Rows]:
+    """A log of a job per night, whose step takes ten times as long; of None one without steps."""
+    return {
+        f"{job}{n:03}": log_run(
+            layer_ns=round((ms or 0) * MS),
+            steps=3 if ms else 0,
+            config=job,
+            complete=bool(ms),
+            ranks_seen=None,
+            run_date=day(n),
+        )
+        for n, ms in enumerate(layers_ms, first)
+    }
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Jobs with runs that could not have had what is wrong with the others."""
+    absent = {
+        f"{job}away{n:02}": trace_run(ranks=2, run_date=day(n), config=job)
+        for job, nights_away in (("turns", (2, 3, 4, 6, 7, 8)), ("left", range(4, 26)))
+        for n in nights_away
+    }
+    turns = {f"turns{n}": trace_run(slow=1.5, run_date=day(n), config="turns") for n in (1, 5, 9)}
+    stages = [(10, 10)] * 4 + [(10, 14)] * 9
+    runs = {
+        **logs("crashed", [1, 1, 1, 1, 1.3, 1.3, None, None, None, 1.3, 1.3]),
+        **logs("restarted", [1] * 4 + [None] * 25 + [1.3, 1.3]),
+        **logs("by_turns", [1] * 6 + [1.15, None, 1.15, None]),
+        **logs("again", [1] * 15 + [1.3] * 5),
+        **logs("again", [1] * 11 + [1.3] * 6, first=200),
+        **nights([1.5, 1.5, 1.5], job="left", first=1),
+        **turns,
+        **absent,
+        **{
+            f"staged{n:02}": pipelined(stage_ms=ms, run_date=day(n), config="staged")
+            for n, ms in enumerate(stages)
+        },
+    }
+    return make(tmp_path_factory.mktemp("gaps") / "lake", runs)
+
+
+def incidents_of(tracelake: Command, lake: Lake, config: str, what: str = "true") -> list[Row]:
+    sql = f"FROM incidents WHERE config = '{config}' AND {what} ORDER BY since"
+    return ask(tracelake, lake, sql)
+
+
+def test_runs_that_broke_off_before_a_step_end_no_regression(
+    tracelake: Command, gaps: Lake
+) -> None:
+    (incident,) = incidents_of(tracelake, gaps, "crashed", "subject = 'step_p50_ms'")
+    assert (incident["since"], incident["slow_runs"], incident["open"]) == (str(day(4)), 4, True)
+
+
+def test_runs_that_broke_off_before_a_step_are_in_no_baseline(
+    tracelake: Command, gaps: Lake
+) -> None:
+    sql = "FROM run_history WHERE run_id LIKE 'restarted%' AND step_p50_ms IS NOT NULL"
+    runs = ask(tracelake, gaps, f"{sql} ORDER BY run_date")
+    assert [row["verdict"] for row in runs] == [*["not_comparable"] * 3, "ok", *["regressed"] * 2]
+    assert [row["baseline_runs"] for row in runs] == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_run_before_that_has_the_figure_confirms_a_regression(
+    tracelake: Command, gaps: Lake
+) -> None:
+    sql = "FROM findings WHERE run_id LIKE 'by_turns%' AND subject = 'step_p50_ms'"
+    found = ask(tracelake, gaps, f"{sql} ORDER BY run_id")
+    assert [(row["run_id"], row["gate"]) for row in found] == [
+        ("by_turns006", None),
+        ("by_turns008", "regression"),
+    ]
+
+
+def test_a_drift_does_not_begin_before_good_runs(tracelake: Command, gaps: Lake) -> None:
+    sql = "FROM findings WHERE run_id LIKE 'again2%' AND kind = 'drifted'"
+    found = ask(tracelake, gaps, sql)
+    assert found
+    assert {row["since"] for row in found} == {str(day(211))}
+    first, second = incidents_of(tracelake, gaps, "again", "subject = 'step_p50_ms'")
+    assert (first["since"], first["open"]) == (str(day(15)), False)
+    assert (second["since"], second["slow_runs"], second["open"]) == (str(day(211)), 6, True)
+
+
+def test_a_rank_that_is_not_in_each_run_is_one_incident(tracelake: Command, gaps: Lake) -> None:
+    (incident,) = incidents_of(tracelake, gaps, "turns")
+    assert (incident["kind"], incident["subject"]) == ("recurring", "rank 2")
+    assert (incident["since"], incident["slow_runs"], incident["open"]) == (str(day(1)), 3, True)
+    # After 20 runs without it nobody can say that it is well.
+    (left,) = incidents_of(tracelake, gaps, "left", "subject = 'rank 2'")
+    assert (left["kind"], left["slow_runs"], left["open"]) == ("recurring", 3, False)
+
+
+def test_a_stage_that_stays_slow_is_open_when_its_baseline_is_slow(
+    tracelake: Command, gaps: Lake
+) -> None:
+    (incident,) = incidents_of(tracelake, gaps, "staged")
+    assert (incident["kind"], incident["since"]) == ("slow_stage", str(day(4)))
+    assert incident["slow_runs"] < 6
+    assert incident["open"]
+
+
 def test_a_stage_that_became_slow_is_named_with_its_host(tracelake: Command, jobs: Lake) -> None:
     slow = "FROM findings WHERE kind = 'slow_stage' ORDER BY run_id"
     named, unnamed = ask(tracelake, jobs, slow)

@@ -22,7 +22,7 @@ WATCHED = {"bubble_ratio": 1, "busbw_gbps": -1, "step_p50_ms": 1, "stragglers": 
 # Metric -> a change that is none, whatever the spread.
 LEAST = {"bubble_ratio": 0.01, "busbw_gbps": 0.0, "step_p50_ms": 0.0, "stragglers": 0.0}
 FLEET = (
-    *("_run_copies", "_fleet_runs", "_run_metrics", "_baselines", "_drifts", "_run_drifts"),
+    *("_run_copies", "_run_metrics", "_fleet_runs", "_baselines", "_drifts", "_run_drifts"),
     "run_history",
 )
 START = datetime(2025, 1, 1)
@@ -47,7 +47,8 @@ class Run:
     @property
     def judged(self) -> bool:
         """A log has no ranks, and its steps have whole times also where its job broke off."""
-        return bool(self.complete) or self.ranks_seen is None
+        whole = bool(self.complete) or self.ranks_seen is None
+        return whole and any(figure(self, metric) is not None for metric in WATCHED)
 
 
 @dataclass(frozen=True)
@@ -125,19 +126,21 @@ def history(runs: Sequence[Run]) -> dict[str, Judged]:
     judged = {}
     for listed in by_config.values():
         listed.sort(key=lambda run: (run.run_date, run.run_id))
-        last: dict[str, Compared] | None = None
+        last: dict[str, Compared] = {}  # of each figure in the judged run before that has it
         since = None
         for number, run in enumerate(listed):
             before = [other for other in listed[:number] if other.judged]
             found = {metric: compare(run, metric, before) for metric in WATCHED}
             for metric, one in found.items():
-                again = last is not None and last[metric].regressed
+                again = metric in last and last[metric].regressed
                 one.confirmed = one.regressed and (one.at_once or again)
-            drifts = [one.drifted for one in found.values() if one.drift_reason is None]
-            if drifts:
-                since = (since or run.run_date) if any(drifts) else None
+            if any(one.drifted for one in found.values()):
+                since = since or run.run_date
+            elif run.judged:
+                since = None
             judged[run.run_id] = summary(found, len(before[-20:]), since)
-            last = found if run.judged else last
+            if run.judged:
+                last |= {m: one for m, one in found.items() if figure(run, m) is not None}
     for run in runs:
         if run.run_id not in judged:
             judged[run.run_id] = summary({m: compare(run, m, []) for m in WATCHED}, 0, None)

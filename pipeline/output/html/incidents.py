@@ -31,7 +31,7 @@ _INCIDENTS = f"""
     WHERE list_has_any(i.run_ids, (SELECT list(run_id) FROM {PAGE_RUNS}))
     ORDER BY
         i.open DESC, i.level = 3, i.cost_gpu_hours_per_day DESC NULLS LAST,
-        i.last_seen DESC, i.incident
+        i.level, i.last_seen DESC, i.incident
 """
 _OPPORTUNITIES = f"""
     SELECT o.*, l.label, l.hash

@@ -29,7 +29,7 @@ _INCIDENTS = """
     WHERE i.open
     ORDER BY
         i.level = 3,
-        i.cost_gpu_hours_per_day DESC NULLS LAST, i.last_seen DESC, i.incident
+        i.cost_gpu_hours_per_day DESC NULLS LAST, i.level, i.last_seen DESC, i.incident
 """
 # A run without a date has no place among others, and a file no run: nothing joins what they have.
 _ALONE = f"""
