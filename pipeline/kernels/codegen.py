@@ -208,15 +208,10 @@ def _equal_at(b: Any, data: Any, index: Any, byte: Any) -> Any:
 # its data), and how a builder makes it; `compiled` says what each does.
 _INTRINSICS: dict[str, tuple[Any, ...]] = {
     "word_at": (types.uint64, None, types.int64, lambda b, data, i: _load(b, data, i, _WORD)),
-    "eight_at": (types.uint64, None, types.int64, lambda b, at, i: _load(b, at, i, _WORD)),
     "equal_at": (types.uint64, None, types.int64, types.uint8, _equal_at),
     "leading_zeros": (types.int64, types.uint64, lambda b, bits: b.ctlz(bits, _NO)),
     "trailing_zeros": (types.int64, types.uint64, lambda b, bits: b.cttz(bits, _YES)),
-    "pointer": (
-        cast(Any, types).CPointer(types.uint8),
-        types.uintp,
-        lambda b, address: b.inttoptr(address, _BYTE.as_pointer()),
-    ),
+    "pointer": (cast(Any, types).CPointer(types.uint8), None, lambda _, data: data),
     "lanes_at": (_lanes, None, types.int64, lambda b, data, i: b.load(_row(b, data, i), align=8)),
     "put_lanes": (
         types.none,

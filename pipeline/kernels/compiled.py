@@ -163,9 +163,6 @@ def _intrinsic(name: str) -> Any:
     return _Inside(lambda codegen: codegen.intrinsic_type(name))
 
 
-eight_at: Callable[[Any, int], int] = _intrinsic("eight_at")
-"""Eight bytes at an address and an index, as one number; only inside kernels."""
-
 equal_at: Callable[[npt.NDArray[np.uint8], int, int], np.uint64] = _intrinsic("equal_at")
 """Which of 64 bytes of a uint8 array from any index on equal a byte, the first as the lowest bit;
 only inside kernels."""
@@ -198,7 +195,9 @@ choose_lanes: Callable[[Lanes, Lanes, Lanes, Lanes], Lanes] = _intrinsic("choose
 """The numbers of a third row where two rows are equal, else those of a fourth."""
 
 word_at: Callable[[npt.NDArray[np.uint8], int], int] = _intrinsic("word_at")
-"""Eight bytes of a uint8 array from any index on, as one number; only inside kernels."""
+"""Eight bytes of a uint8 array or a `pointer` from any index on, as one number; only inside
+kernels."""
 
-pointer: Callable[[int], Any] = _intrinsic("pointer")
-"""Pointer that kernels index, from an address; only inside kernels."""
+pointer: Callable[[npt.NDArray[np.uint8]], Any] = _intrinsic("pointer")
+"""Pointer to a uint8 array: reads by an index from 0 on are faster than those of the array, which
+may count from its end; only inside kernels."""

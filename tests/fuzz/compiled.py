@@ -34,7 +34,7 @@ _ADDRESS = _HITS.ctypes.data
 
 
 def check_bounds() -> None:
-    """Lets reads of whole words fail outside their array, as numba does it for all others."""
+    """Lets reads of whole words and by pointers fail outside their array, as numba does others."""
     assert cast(Any, numba).config.BOUNDSCHECK, "set NUMBA_BOUNDSCHECK=1"
     unchecked = compiled.word_at
 
@@ -43,7 +43,11 @@ def check_bounds() -> None:
             raise IndexError("a word outside its array")
         return unchecked(array, index)
 
+    def pointer(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        return array
+
     compiled.word_at = compiled.inlined(word_at)
+    compiled.pointer = compiled.inlined(pointer)
 
 
 @compiled.kernel

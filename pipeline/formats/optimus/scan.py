@@ -12,27 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracelake.kernels.compiled import (
-    eight_at,
-    inlined,
-    kernel,
-    leading_zeros,
-    pointer,
-    trailing_zeros,
-    typed,
-)
+from tracelake.kernels.compiled import inlined, kernel, leading_zeros, pointer, typed
 from tracelake.kernels.numbers import (
-    FRACTION_DIGITS,
     NULL,
-    SCALE,
     Bytes,
     Floats,
     Longs,
     byte_set,
     decimal_ns,
+    short_decimal_ns,
     whole_number,
 )
 from tracelake.kernels.tokens import Tokens, intern
+from tracelake.kernels.words import behind_blanks, is_at, word_of
 
 # Columns of pieces. A row has INDEX only if its layer's name is a number, and of the last three
 # what is printed. RANK, STAGE and STEP of a row are those of its block.
@@ -72,12 +64,6 @@ _NS_LIMIT = 10**18
 _BROKEN, _NO_NUMBER = -1, -2  # results of a reader whose text does not match
 
 
-def _word(text: bytes) -> int:
-    """Return up to 8 ASCII bytes as one number, the form in which kernels compare them."""
-    assert len(text) <= 8
-    return typed(int.from_bytes(text, "little"))
-
-
 # What a form has after a word: a time with its unit, a count, or milliseconds. Blanks may stand
 # before the last two, and before every word.
 _NOTHING, _WITH_UNIT, _COUNT, _MS = range(4)
@@ -87,7 +73,7 @@ def _forms(*forms: tuple[tuple[bytes, int, int], ...]) -> Longs:
     """Return forms as arrays of (word, what follows it, its column), to an empty word."""
     table = np.zeros((len(forms), 1 + max(map(len, forms)), 3), np.int64)
     for form, steps in zip(table, forms, strict=True):
-        form[: len(steps)] = [(_word(word), *field) for word, *field in steps]
+        form[: len(steps)] = [(word_of(word), *field) for word, *field in steps]
     return table
 
 
@@ -115,15 +101,20 @@ _FORMS = _forms(
 _LAYERS = typed(3)  # first ones, of which a layer row has one
 _RANK_AND_STAGE, _STEP, _COMPLETED, _EPOCH = map(typed, range(3, 7))  # and one before each float
 
-_RANK_WORD, _LAYER_WORD, _EPOCH_WORD = _word(b"[rank:"), _word(b"layer["), _word(b"| epoch ")
-_FORWARD, _FORWARD_TIME, _STEP_WORD = _word(b"forward "), _word(b"time"), _word(b"step ")
-_BAR_WORD, _UNIT, _NAN, _INF = map(_word, (b"|", b"ms", b"nan", b"inf"))
-_ROW, _SKIPPED = _word(b"  layer["), 7  # beginning of most lines, and how much of it is no trigger
+_RANK_WORD, _LAYER_WORD, _EPOCH_WORD = word_of(b"[rank:"), word_of(b"layer["), word_of(b"| epoch ")
+_FORWARD, _FORWARD_TIME, _STEP_WORD = word_of(b"forward "), word_of(b"time"), word_of(b"step ")
+_BAR_WORD, _UNIT, _NAN, _INF = map(word_of, (b"|", b"ms", b"nan", b"inf"))
+_ROW, _SKIPPED = (
+    word_of(b"  layer["),
+    7,
+)  # beginning of most lines, and how much of it is no trigger
 # What marks a line, or the end of what does.
-_STATED = np.array([*map(_word, (b"ge2rank ", b"ata_size", b"nbatches", b"r server", b" elapsed"))])
-_TORCH_RANK, _ARGUMENTS, _NCCL = _word(b"[rank"), _word(b"de.args["), _word(b"NCCL ")
+_STATED = np.array(
+    [*map(word_of, (b"ge2rank ", b"ata_size", b"nbatches", b"r server", b" elapsed"))]
+)
+_TORCH_RANK, _ARGUMENTS, _NCCL = word_of(b"[rank"), word_of(b"de.args["), word_of(b"NCCL ")
 _GRAPH = np.array(
-    [*map(_word, (b"n.op:", b"-- node.", b"--- key:", b"***** st", b"********", b"special_"))]
+    [*map(word_of, (b"n.op:", b"-- node.", b"--- key:", b"***** st", b"********", b"special_"))]
 )
 
 _TRIGGER = byte_set(b"\n[|>=:N")
@@ -193,66 +184,19 @@ def hold(found: Found, done: int) -> None:
 
 
 @inlined
-def _at_near_end(text: Bytes, i: int, end: int, word: int) -> bool:
-    while word:
-        if i >= end or text[i] != word & 255:
-            return False
-        word >>= 8
-        i += 1
-    return True
-
-
-@inlined
-def _at(text: Bytes, i: int, end: int, word: int) -> bool:
-    """Return whether the word is at `i`."""
-    if i < 0 or i + 8 > end:
-        return i >= 0 and _at_near_end(text, i, end, word)
-    unused = leading_zeros(np.uint64(word)) & 56
-    return bool((eight_at(text, i) ^ np.uint64(word)) << np.uint64(unused) == 0)
-
-
-@inlined
 def _any_at(text: Bytes, i: int, end: int, words: Longs) -> bool:
     found = False
     for k in range(words.size):
-        found |= _at(text, i, end, words[k])
+        found |= is_at(text, i, end, words[k])
     return found
-
-
-@inlined
-def _behind_blanks(text: Bytes, i: int, end: int) -> int:
-    while i < end and text[i] == 32:
-        i += 1
-    return i
-
-
-@inlined
-def _digits(word: np.uint64) -> tuple[int, int]:
-    """Return how many of the first eight characters are leading digits, and their value.
-
-    Eight digits are combined in three steps: neighbours, then pairs, then fours.
-    """
-    found = word ^ np.uint64(0x3030303030303030)
-    others = ((found + np.uint64(0x7676767676767676)) | found) & np.uint64(0x8080808080808080)
-    many = trailing_zeros(others) >> 3 if others else 8
-    if many == 0:
-        return 0, 0
-    found <<= np.uint64(64 - 8 * many)
-    found = (found * np.uint64(10) + (found >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
-    found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
-    found = (found * np.uint64(10000) + (found >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
-    return many, int(np.int64(found))
 
 
 @inlined
 def _decimal(text: Bytes, i: int, end: int) -> tuple[int, int]:
     """Read decimal milliseconds; return the exact ns, and the index after them or _NO_NUMBER."""
-    if i + 16 <= end:  # nearly always: without a branch per digit
-        many, whole = _digits(np.uint64(eight_at(text, i)))
-        if 0 < many < 8 and text[i + many] == 46:
-            places, part = _digits(np.uint64(eight_at(text, i + many + 1)))
-            if 0 < places <= FRACTION_DIGITS:
-                return whole * 1000000 + part * SCALE[places], i + many + 1 + places
+    value, stop = short_decimal_ns(text, i, end)
+    if stop >= 0:
+        return value, stop
     while i + 1 < end and text[i] == 48 and 48 <= text[i + 1] <= 57:
         i += 1
     value, stop = decimal_ns(text, i, end)
@@ -264,7 +208,7 @@ def _float(text: Bytes, i: int, end: int) -> tuple[float, int, bool]:
     """Read a float; return it, the index after it, and whether it has too many digits."""
     minus = i < end and text[i] == 45
     i += minus
-    if _at(text, i, end, _NAN) or _at(text, i, end, _INF):
+    if is_at(text, i, end, _NAN) or is_at(text, i, end, _INF):
         value = np.nan if text[i] == 110 else np.inf
         return (-value if minus else value), i + 3, False
     mantissa = digits = scale = 0
@@ -299,19 +243,19 @@ def _read(text: Bytes, i: int, end: int, form: int, out: Longs, n: int) -> int:
     k = 0
     while _FORMS[form, k, 0]:
         word, field, column = _FORMS[form, k, 0], _FORMS[form, k, 1], _FORMS[form, k, 2]
-        i = _behind_blanks(text, i, end)
-        if not _at(text, i, end, word):
+        i = behind_blanks(text, i, end)
+        if not is_at(text, i, end, word):
             return _BROKEN
         i += 8 - (leading_zeros(np.uint64(word)) >> 3)
         if field > _WITH_UNIT:
-            i = _behind_blanks(text, i, end)
+            i = behind_blanks(text, i, end)
         if field == _COUNT:
             out[column, n], i = whole_number(text, i, end, _COUNT_DIGITS)
         elif field != _NOTHING:
             out[column, n], i = _decimal(text, i, end)
             if field == _WITH_UNIT and i >= 0:
-                i = _behind_blanks(text, i, end)
-                i = i + 2 if _at(text, i, end, _UNIT) else _BROKEN
+                i = behind_blanks(text, i, end)
+                i = i + 2 if is_at(text, i, end, _UNIT) else _BROKEN
         if i < 0:
             return i
         k += 1
@@ -352,8 +296,8 @@ def _layer(text: Bytes, i: int, end: int, out: Longs, n: int, names: Tokens, dat
 def _opening(text: Bytes, i: int, end: int) -> bool:
     """Return whether a record may begin here; the end of the line counts as one."""
     if text[i] == 91:
-        return _at(text, i, end, _RANK_WORD) or _at(text, i - 5, end, _LAYER_WORD)
-    return text[i] == 10 or (text[i] == 124 and _at(text, i, end, _EPOCH_WORD))
+        return is_at(text, i, end, _RANK_WORD) or is_at(text, i - 5, end, _LAYER_WORD)
+    return text[i] == 10 or (text[i] == 124 and is_at(text, i, end, _EPOCH_WORD))
 
 
 @inlined
@@ -363,9 +307,9 @@ def _header(text: Bytes, i: int, end: int, out: Longs, n: int) -> int:
     forward = False
     while k < end:
         if _MARK[text[k]]:
-            if _opening(text, k, end) or (forward and _at(text, k, end, _STEP_WORD)):
+            if _opening(text, k, end) or (forward and is_at(text, k, end, _STEP_WORD)):
                 break
-            forward |= _at(text, k, end, _FORWARD) and _at(text, k + 8, end, _FORWARD_TIME)
+            forward |= is_at(text, k, end, _FORWARD) and is_at(text, k + 8, end, _FORWARD_TIME)
         k += 1
     if not forward:
         return 0
@@ -383,15 +327,15 @@ def _progress(text: Bytes, i: int, end: int, out: Longs, floats: Floats, n: int)
     for k in range(PPL + 1):
         stop = _read(text, stop, end, _EPOCH + k, out, n)
         if stop >= 0:
-            floats[k, n], stop, wide = _float(text, _behind_blanks(text, stop, end), end)
+            floats[k, n], stop, wide = _float(text, behind_blanks(text, stop, end), end)
             if wide:
                 out[TEXT, n] = i
         if stop < 0:
             return stop
     if max(out[EPOCH, n], out[NUMBER, n], out[NUMBERS, n]) >= _INT_LIMIT:
         return _NO_NUMBER
-    bar = _behind_blanks(text, stop, end)
-    closed = _at(text, bar, end, _BAR_WORD) and not _at(text, bar, end, _EPOCH_WORD)
+    bar = behind_blanks(text, stop, end)
+    closed = is_at(text, bar, end, _BAR_WORD) and not is_at(text, bar, end, _EPOCH_WORD)
     return bar + 1 if closed else stop
 
 
@@ -412,7 +356,7 @@ def _kind(text: Bytes, i: int, end: int) -> int:
         i += 1
     if i == end:
         return BLANK
-    if _at(text, i, end, _TORCH_RANK) and i + 5 < end and 48 <= text[i + 5] <= 57:
+    if is_at(text, i, end, _TORCH_RANK) and i + 5 < end and 48 <= text[i + 5] <= 57:
         return NCCL
     if _SEVERITY[text[i]] and i + 5 < end and text[i + 5] == 32:
         return LAUNCHER if whole_number(text, i + 1, end, _SEVERITY_DIGITS)[1] == i + 5 else PLAIN
@@ -466,7 +410,7 @@ def scan(data: Bytes, line: int, offset: int, found: Found, names: Tokens) -> No
     gives no pieces.
     """
     pieces, records, floats = found.pieces, found.records, found.floats
-    text: Any = pointer(data.ctypes.data)
+    text: Any = pointer(data)
     end = data.size
     found.counts[OTHERS] = 0
     i = start = filed = record = _ZERO
@@ -487,18 +431,18 @@ def scan(data: Bytes, line: int, offset: int, found: Found, names: Tokens) -> No
             first, record = piece, filed
             states = broken = nccl = nodes = False
             start = i + 1
-            i = start + _SKIPPED * _at(text, start, end, _ROW)
+            i = start + _SKIPPED * is_at(text, start, end, _ROW)
             continue
         stop = kind = fault = 0
         if text[i] == 91:
-            if _at(text, i - 5, end, _LAYER_WORD):
+            if is_at(text, i - 5, end, _LAYER_WORD):
                 stop = _layer(text, i + 1, end, pieces, piece, names, data)
                 kind, fault = LAYER, BAD_LAYER
-            elif _at(text, i, end, _RANK_WORD):
+            elif is_at(text, i, end, _RANK_WORD):
                 stop = _header(text, i, end, pieces, piece)
                 kind, fault = HEADER, BAD_HEADER
-            nodes |= _at(text, i - 7, end, _ARGUMENTS)
-        elif text[i] == 124 and _at(text, i, end, _EPOCH_WORD):
+            nodes |= is_at(text, i - 7, end, _ARGUMENTS)
+        elif text[i] == 124 and is_at(text, i, end, _EPOCH_WORD):
             stop = _progress(text, i, end, records, floats, filed)
             kind, fault = RECORD, BAD_PROGRESS
             records[AT_LINE, filed] = line
@@ -510,7 +454,7 @@ def scan(data: Bytes, line: int, offset: int, found: Found, names: Tokens) -> No
             broken |= stop < 0
             piece += 1
         else:
-            nccl |= _at(text, i, end, _NCCL)
+            nccl |= is_at(text, i, end, _NCCL)
             states |= _states(text, i, end, pieces, piece)
         i = max(stop, i + 1)
     found.counts[PIECES], found.counts[RECORDS] = piece, filed

@@ -44,8 +44,10 @@ from tracelake.formats.rank_trace.layout import (
 from tracelake.kernels.compiled import inlined
 from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes, decimal_ns, whole_number
 from tracelake.kernels.tokens import Tokens, intern, match
+from tracelake.kernels.words import behind_blanks, is_at, word_of
 
 _NO_KEY, _END = -1, -2
+_NONE = word_of(b"None")
 
 # Maximum of one record: each key is compared with those before it.
 MOST_FIELDS = 1024
@@ -94,9 +96,7 @@ def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
         return NULL, -1
     elements, empty, large = 1, False, False
     while q < end and not (buf[q] == 93 and q == p + 1):
-        while q < end and buf[q] == 32:
-            q += 1
-        dimension, q = whole_number(buf, q, end, 18)
+        dimension, q = whole_number(buf, behind_blanks(buf, q, end), end, 18)
         if q < 0 or q >= end or (buf[q] != 44 and buf[q] != 93):
             return NULL, -1
         rows.shapes[rows.size[DIMENSIONS]] = dimension
@@ -118,7 +118,7 @@ def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
 @inlined
 def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -> int:
     """Read a number or a shape into the record; return the index after it, -1 if there is none."""
-    if match_none(buf, p, end):
+    if is_at(buf, p, end, _NONE):
         return p + 4
     if role == SHAPE:
         record[SHAPE], q = _shape(buf, p, end, rows)
@@ -131,18 +131,6 @@ def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -
     else:
         record[role], q = decimal_ns(buf, p, end)
     return q
-
-
-@inlined
-def match_none(buf: Bytes, p: int, end: int) -> bool:
-    """Return whether `None` is at p."""
-    return (
-        p + 4 <= end
-        and buf[p] == 78
-        and buf[p + 1] == 111
-        and buf[p + 2] == 110
-        and buf[p + 3] == 101
-    )
 
 
 @inlined
@@ -168,7 +156,7 @@ def _add_attribute(buf: Bytes, p: int, q: int, key: int, rows: Rows) -> None:
     at, end = rows.size[ATTRIBUTES], rows.size[VALUE_BYTES]
     rows.keys[at] = key
     rows.size[ATTRIBUTES] += 1
-    if q == p or (q == p + 4 and match_none(buf, p, q)):
+    if q == p or (q == p + 4 and is_at(buf, p, q, _NONE)):
         rows.ends[at] = ~end
     else:
         end = copy_bytes(buf, p, q, rows.values, end)

@@ -66,22 +66,20 @@ from tracelake.formats.rank_trace.rows import (
 from tracelake.kernels.compiled import inlined, kernel, typed
 from tracelake.kernels.numbers import NULL, Bytes, Longs, whole_number
 from tracelake.kernels.tokens import has_room, intern
+from tracelake.kernels.words import is_at, word_of
 
 MIN_SUB_OPERATION = 13
+_RANK, _STAGE = word_of(b"rank:"), word_of(b"stage:")
 _NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, UNESCAPED))
 
 
 @inlined
 def _rank(buf: Bytes, s: int, end: int) -> tuple[bool, int, int]:
     """Return (is a plan, rank, index after it) of `rank:N:` or `stage:N:`; index -1 for others."""
-    if end - s < 6:
+    plan = is_at(buf, s, end, _STAGE)
+    if not (plan or is_at(buf, s, end, _RANK)):
         return False, 0, -1
-    plan = buf[s] == 115  # s
-    word = b"stage:" if plan else b"rank:"
-    for i in range(len(word)):
-        if buf[s + i] != word[i]:
-            return plan, 0, -1
-    number, p = whole_number(buf, s + len(word), end, 9)
+    number, p = whole_number(buf, s + 5 + plan, end, 9)  # `rank:` has 5 bytes, `stage:` 6
     if p < 0 or p >= end or buf[p] != 58:
         return plan, 0, -1
     return plan, number, p + 1

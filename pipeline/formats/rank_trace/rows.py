@@ -68,12 +68,15 @@ from tracelake.formats.rank_trace.layout import (
 from tracelake.kernels.compiled import inlined, word_at
 from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes, decimal_ns, whole_number
 from tracelake.kernels.tokens import Tokens, intern
+from tracelake.kernels.words import is_at, word_of
 
 # Columns of `Repeats.patterns`: the rows that were made of it and whether a list follows; the text,
 # how many numbers there are; then role, begin and end of each number in the order of the text.
 MADE_ROW, MADE_COMM, HAS_LIST, _BEGIN, _END, _COUNT, _NUMBERS = range(7)
 _MOST_NUMBERS = 3
 NO_ROW = -1
+
+_SEND, _RECV = word_of(b"send_"), word_of(b"recv_")
 
 
 def new_repeats(patterns: int) -> Repeats:
@@ -231,9 +234,7 @@ def is_communication(buf: Bytes, p: int, op: int) -> bool:
     """Return whether an operation is itself a communication: known, or any send_ or recv_."""
     if op < KNOWN_OPS:
         return op <= LAST_COMMUNICATION
-    send = buf[p] == 115 and buf[p + 1] == 101 and buf[p + 2] == 110 and buf[p + 3] == 100
-    recv = buf[p] == 114 and buf[p + 1] == 101 and buf[p + 2] == 99 and buf[p + 3] == 118
-    return bool(send or recv) and bool(buf[p + 4] == 95)
+    return is_at(buf, p, buf.size, _SEND) or is_at(buf, p, buf.size, _RECV)
 
 
 @inlined
