@@ -84,6 +84,14 @@ def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, in
 
 
 @inlined
+def digits_end(buf: Bytes, p: int, end: int) -> int:
+    """Return the index after the digits at p."""
+    while p < end and 48 <= buf[p] <= 57:
+        p += 1
+    return p
+
+
+@inlined
 def _digits(word: np.uint64) -> tuple[int, int]:
     """Return how many of the first eight characters are leading digits, and their value.
 

@@ -20,7 +20,7 @@ from tracelake.kernels.compiled import (
     trailing_zeros,
     word_at,
 )
-from tracelake.kernels.numbers import Bytes, Longs, whole_number
+from tracelake.kernels.numbers import Bytes, Longs, digits_end, whole_number
 from tracelake.kernels.tokens import Tokens, has_room, intern
 
 ROWS = 1 << 16
@@ -202,14 +202,6 @@ def _string_end(buf: Bytes, p: int, end: int) -> tuple[int, bool]:
 
 
 @inlined
-def _digits(buf: Bytes, p: int, end: int) -> int:
-    """Return the index after digits."""
-    while p < end and 48 <= buf[p] <= 57:
-        p += 1
-    return p
-
-
-@inlined
 def _word_end(buf: Bytes, p: int, end: int, word: Bytes) -> int:
     """Return the index after a word; -1 if something else is at p."""
     return int(p + word.size) if _is(buf, p, min(p + word.size, end), word) else -1
@@ -231,18 +223,18 @@ def _scalar_end(buf: Bytes, p: int, end: int) -> int:
     if buf[q] == 73:
         return _word_end(buf, q, end, _W_INFINITY)
     begin = q
-    q = _digits(buf, q, end)
+    q = digits_end(buf, q, end)
     if q == begin or (buf[begin] == 48 and q - begin > 1):
         return -1
     if buf[q] == 46:
         begin = q + 1
-        q = _digits(buf, begin, end)
+        q = digits_end(buf, begin, end)
         if q == begin:
             return -1
     if (buf[q] | 32) == 101:
         begin = q + 1
         begin += buf[begin] == 43 or buf[begin] == 45
-        q = _digits(buf, begin, end)
+        q = digits_end(buf, begin, end)
         if q == begin:
             return -1
     return q if q - p < _NUMBER_DIGITS else -1

@@ -35,8 +35,7 @@ _OF_RECORDS = {
     "step_time_ns": scan.TIME,
 }
 _FLOATS = ["lr", "loss", "ppl"]
-_FLOAT = rb"(-?(?:nan|inf|(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?))"
-_TEXT = re.compile(rb"lr *%b.*?loss *%b.*?ppl *%b" % (_FLOAT, _FLOAT, _FLOAT))
+_TEXT = re.compile(rb"(?:lr|loss|ppl) *(-?(?:nan|inf|\d*\.?\d*(?:e[+-]?\d+)?))")
 _TEXT_BYTES = 4096
 _RECENT = 1 << 12
 
@@ -73,9 +72,8 @@ class Steps:
         """Return records and their floats as a batch of `train_steps`, which refers to them."""
         for i in np.flatnonzero(records[scan.TEXT] >= 0).tolist():
             # Python prints up to 309 digits before the point.
-            found = _TEXT.search(data[records[scan.TEXT, i] :][:_TEXT_BYTES].tobytes())
-            assert found is not None
-            floats[:, i] = [float(value) for value in found.groups()]
+            text = data[records[scan.TEXT, i] :][:_TEXT_BYTES].tobytes()
+            floats[:, i] = [float(value) for value in _TEXT.findall(text)[: len(_FLOATS)]]
         copies = np.empty(records.shape[1], np.int32)
         _number_copies(records, self._recent, self._total, copies)
         columns = {name: records[row] for name, row in _OF_RECORDS.items()} | {

@@ -20,6 +20,7 @@ from tracelake.kernels.numbers import (
     Longs,
     byte_set,
     decimal_ns,
+    digits_end,
     short_decimal_ns,
     whole_number,
 )
@@ -58,7 +59,7 @@ NAME_BYTES = 64
 _SMALL_BYTES = 1 << 20  # to map so little memory takes longer than to read a small log
 
 _INDEX_DIGITS, _COUNT_DIGITS, _SEVERITY_DIGITS = typed(9), typed(18), typed(4)
-_EXACT_DIGITS = 15  # a float can represent every integer of this many digits
+_EXACT = 1 << 53  # a float can represent every integer up to it
 _INT_LIMIT = 1 << 31
 _NS_LIMIT = 10**18
 _BROKEN, _NO_NUMBER = -1, -2  # results of a reader whose text does not match
@@ -211,30 +212,19 @@ def _float(text: Bytes, i: int, end: int) -> tuple[float, int, bool]:
     if is_at(text, i, end, _NAN) or is_at(text, i, end, _INF):
         value = np.nan if text[i] == 110 else np.inf
         return (-value if minus else value), i + 3, False
-    mantissa = digits = scale = 0
-    point = False
-    while i < end and (48 <= text[i] <= 57 or (text[i] == 46 and not point)):
-        if text[i] == 46:
-            point = True
-        else:
-            mantissa = mantissa * 10 + (text[i] - 48) if digits < _EXACT_DIGITS else 0
-            digits += 1
-            scale += point
-        i += 1
-    if digits == 0 or text[i - 1] == 46:
-        return 0.0, _NO_NUMBER, False
-    wide = digits > _EXACT_DIGITS
-    power = i + 2 if i + 1 < end and text[i + 1] in (43, 45) else i + 1
-    if power < end and text[i] == 101 and 48 <= text[power] <= 57:
-        wide = True
-        i = power
-        while i < end and 48 <= text[i] <= 57:
-            i += 1
+    ns, stop = decimal_ns(text, i, end)
+    wide = stop < 0 or ns > _EXACT
     if wide:
-        return 0.0, i, True
+        whole = digits_end(text, i, end)
+        stop = digits_end(text, whole + 1, end) if whole < end and text[whole] == 46 else whole
+        if stop in (i, whole + 1):
+            return 0.0, _NO_NUMBER, False
+    power = stop + 2 if stop + 1 < end and text[stop + 1] in (43, 45) else stop + 1
+    if power < end and text[stop] == 101 and 48 <= text[power] <= 57:
+        return 0.0, digits_end(text, power, end), True
     # Both numbers are exact, so the single rounding of the division is correct.
-    value = mantissa / 10.0**scale
-    return (-value if minus else value), i, False
+    value = ns / 1e6
+    return (-value if minus else value), stop, wide
 
 
 @inlined
