@@ -212,13 +212,16 @@ class _Parser:
         rows = layer_rows(window, self._layers)
         self._ranks.update(rows["rank"].unique().to_pylist())
         self._emit("layer_times", rows)
-        bad = window[scan.FATE] >= 0
-        rejected, first = np.unique(window[scan.LINE, bad], return_index=True)
-        good = window[scan.LINE, ~bad & (window[scan.KIND] != scan.HEADER)]
-        with_rows = _distinct(good) - int(np.isin(rejected, good).sum())
-        self._count.row_lines += with_rows
-        self._count.context_lines += _distinct(window[scan.LINE]) - rejected.size - with_rows
-        for piece in np.flatnonzero(bad)[first].tolist():
+        bad = np.flatnonzero(window[scan.FATE] >= 0)
+        # Of the pieces of a line a bad one decides, else a row.
+        level = (window[scan.KIND] != scan.HEADER).view(np.int8)
+        level[bad] = 2
+        lines = np.flatnonzero(np.diff(window[scan.LINE], prepend=0))
+        levels = np.bincount(np.maximum.reduceat(level, lines), minlength=3).tolist()
+        self._count.context_lines += levels[0]
+        self._count.row_lines += levels[1]
+        _, first = np.unique(window[scan.LINE, bad], return_index=True)
+        for piece in bad[first].tolist():
             line, start, fate = window[[scan.LINE, scan.START, scan.FATE], piece].tolist()
             text = self._text(block, start)
             self._ledger.reject(0, line, start, _REASONS[fate], text)
@@ -236,11 +239,6 @@ class _Parser:
     def _emit(self, table: str, rows: pa.RecordBatch) -> None:
         self._ready.setdefault(table, []).append(rows)
         self._count.rows += rows.num_rows
-
-
-def _distinct(lines: Longs) -> int:
-    """Return how many different lines there are, in ascending order."""
-    return int(np.count_nonzero(np.diff(lines, prepend=0)))
 
 
 def _window_size(pieces: Longs, end: int, *, last: bool) -> int:
