@@ -7,12 +7,12 @@ wrote into, anywhere in the window, and stored for later windows.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
 
 from tracelake.formats.optimus import owners, scan
-from tracelake.formats.optimus.owners import AMBIGUOUS, CONTESTED, FOREIGN, UNKNOWN, Work, assign
 from tracelake.kernels.compiled import inlined, kernel
 from tracelake.kernels.numbers import Longs
 
@@ -27,7 +27,7 @@ _STAGE_BITS = 32  # the key of a slot is its rank, then its stage
 _SEED = 0xCBF29CE484222325  # of a hash
 
 # Columns of blocks that no other rank wrote into: alike ones of a slot in a row are one.
-_HEADER, _SIZE, _MARK, _BLOCKS = range(4)
+_HEADER, _STOP, _MARK, _BLOCKS = range(4)
 
 
 @inlined
@@ -46,7 +46,7 @@ def _plain_blocks(pieces: Longs, latest: Longs, found: Longs) -> int:
 
     Args:
         latest: The latest one found of each slot, -1 before.
-        found: Out: index of the header, number of rows, a hash of them, and number of blocks.
+        found: Out: index of the header and behind the rows, a hash of these, number of blocks.
     """
     before = scan.LAYER
     n, header, rows, good = 0, 0, 0, False
@@ -59,7 +59,7 @@ def _plain_blocks(pieces: Longs, latest: Longs, found: Longs) -> int:
                 if latest[slot] >= 0 and found[latest[slot], _MARK] == np.int64(mark):
                     found[latest[slot], _BLOCKS] += 1
                 else:
-                    found[n, _HEADER], found[n, _SIZE] = header, rows
+                    found[n, _HEADER], found[n, _STOP] = header, i
                     found[n, _MARK], found[n, _BLOCKS] = np.int64(mark), 1
                     latest[slot] = n
                     n += 1
@@ -139,23 +139,19 @@ class Owners:
         foreign |= slots < 0
         pieces[scan.SLOT, headers] = slots
         pieces[scan.KIND, headers[foreign]] = scan.BAD
-        pieces[scan.FATE, headers[foreign]] = FOREIGN
+        pieces[scan.FATE, headers[foreign]] = owners.FOREIGN
 
     def _learn(self, pieces: Longs) -> None:
         """Count the lists of plain blocks; store the most frequent ones of each slot."""
         headers = np.count_nonzero(pieces[scan.KIND] == scan.HEADER)
         found = np.empty((headers, _BLOCKS + 1), np.int64)
         count = _plain_blocks(pieces, np.full(len(self._votes), -1), found)
-        touched = set()
-        for header, size, mark, blocks in found[:count].tolist():
-            slot = int(pieces[scan.SLOT, header])
-            votes = self._votes[slot]
-            if mark not in votes:
-                votes[mark] = 0, _rows_behind(pieces, header, size)
-            votes[mark] = votes[mark][0] + blocks, votes[mark][1]
-            touched.add(slot)
-        for slot in touched:
-            ranked = sorted(self._votes[slot].items(), key=lambda vote: -vote[1][0])
+        for header, stop, mark, blocks in found[:count].tolist():
+            votes = self._votes[int(pieces[scan.SLOT, header])]
+            before, rows = votes.get(mark) or (0, _rows_of(pieces[:, header:stop]))
+            votes[mark] = before + blocks, rows
+        for slot, votes in enumerate(self._votes):
+            ranked = sorted(votes.items(), key=lambda vote: -vote[1][0])
             self._votes[slot] = dict(ranked[:_CANDIDATES])
 
     def _candidates(self, slot: int) -> list[Longs]:
@@ -175,7 +171,8 @@ class Owners:
         """
         candidates = [self._candidates(slot) for slot in range(len(self._votes))]
         chosen: list[Longs | int] = [
-            lists[0] if len(lists) == 1 else CONTESTED if lists else UNKNOWN for lists in candidates
+            lists[0] if len(lists) == 1 else owners.CONTESTED if lists else owners.UNKNOWN
+            for lists in candidates
         ]
         trials = 1
         tried = []
@@ -188,30 +185,23 @@ class Owners:
             for slot, k in zip(tried, trial, strict=True):
                 chosen[slot] = candidates[slot][k]
             if tried:
-                costs[trial] = self._cost(pieces, chosen), len(self._disorder(chosen))
+                costs[trial] = self._cost(pieces, chosen), len(_disorder(chosen))
         best = [trial for trial, cost in costs.items() if cost == min(costs.values())]
         for k, slot in enumerate(tried):
             left = [candidates[slot][j] for j in sorted({trial[k] for trial in best})]
-            if all(np.array_equal(rows[:, 0], left[0][:, 0]) for rows in left):
+            if all(
+                np.array_equal(rows[:, owners.LIST_CODE], left[0][:, owners.LIST_CODE])
+                for rows in left
+            ):
                 chosen[slot] = self._chosen[slot] = left[0]
             else:
-                chosen[slot] = CONTESTED
+                chosen[slot] = owners.CONTESTED
         self._distrust(chosen)
         return chosen
 
-    def _disorder(self, chosen: list[Longs | int]) -> list[tuple[int, int]]:
-        """Return slots of neighbouring stages whose layers overlap in the wrong order."""
-        bounds = []
-        for (key, slot), rows in zip(self._slots.items(), chosen, strict=True):
-            if not isinstance(rows, int):
-                first, last = np.minimum(rows[[0, -1], 0], scan.NAMED).tolist()
-                bounds.append((key % (1 << _STAGE_BITS), first, last, slot))
-        pairs = itertools.pairwise(sorted(bounds))
-        return [(below[3], above[3]) for below, above in pairs if below[2] > above[1]]
-
     def _distrust(self, chosen: list[Longs | int]) -> None:
         """Discard, of two stages out of order, the list with fewer blocks as evidence."""
-        disorder = self._disorder(chosen)
+        disorder = _disorder(chosen)
         votes = {
             slot: sum(count for count, rows in self._votes[slot].values() if rows is chosen[slot])
             for slot in itertools.chain(*disorder)
@@ -220,30 +210,25 @@ class Owners:
             fewest = min(votes[slot] for slot in pair)
             for slot in pair:
                 if votes[slot] == fewest < _MANY_VOTES:
-                    chosen[slot] = CONTESTED
+                    chosen[slot] = owners.CONTESTED
                     self._chosen.pop(slot, None)
 
-    def _assigned(self, pieces: Longs, chosen: list[Longs | int]) -> Work:
+    def _assigned(self, pieces: Longs, chosen: list[Longs | int]) -> owners.Work:
         """Assign the rows by these lists; return the state after the window."""
         size = np.array([x if isinstance(x, int) else len(x) for x in chosen], np.int64)
-        stages = [key % (1 << _STAGE_BITS) for key in self._slots]
-        rows = [
-            np.column_stack([x, np.full(len(x), stage)])
-            for x, stage in zip(chosen, stages, strict=True)
-            if not isinstance(x, int)
-        ]
+        rows = [x for x in chosen if not isinstance(x, int)]
         slots = np.full((size.size, owners.LAST_STEP + 1), -1)
         slots[: len(self._state)] = self._state
         used = np.maximum(size, 0)
         slots[:, owners.LIST_START], slots[:, owners.LIST_SIZE] = np.cumsum(used) - used, size
-        work = Work(
+        work = owners.Work(
             pieces,
             slots,
             np.concatenate([np.empty((0, 3), np.int64), *rows]),
             self._opened.copy(),
             self._book.copy(),
         )
-        assign(work)
+        owners.assign(work)
         return work
 
     def _cost(self, pieces: Longs, chosen: list[Longs | int]) -> int:
@@ -256,17 +241,26 @@ class Owners:
         return _REJECTED_ROW * int(np.count_nonzero(rejected)) + _UNSEEN_ROW * unseen
 
 
-def _rows_behind(pieces: Longs, header: int, count: int) -> Longs:
-    """Return CODE and CALLS of the first layer rows behind a header."""
-    stop = header + 1 + count
-    while np.count_nonzero(pieces[scan.KIND, header:stop] == scan.LAYER) < count:
-        stop += 1
-    rows = header + np.flatnonzero(pieces[scan.KIND, header:stop] == scan.LAYER)
-    return pieces[:, rows][[scan.CODE, scan.CALLS]].T
+def _rows_of(block: Longs) -> Longs:
+    """Return code, calls and stage of the layer rows of a block, given with its header."""
+    rows = block[:, block[scan.KIND] == scan.LAYER]
+    stage = np.full(rows.shape[1], block[scan.STAGE, 0])
+    return np.column_stack([rows[scan.CODE], rows[scan.CALLS], stage])
+
+
+def _disorder(chosen: list[Longs | int]) -> list[tuple[int, int]]:
+    """Return slots of neighbouring stages whose layers overlap in the wrong order."""
+    bounds = sorted(
+        (rows[0, owners.LIST_STAGE], *np.minimum(rows[[0, -1], owners.LIST_CODE], scan.NAMED), slot)
+        for slot, rows in enumerate(chosen)
+        if not isinstance(rows, int)
+    )
+    pairs = itertools.pairwise(bounds)
+    return [(below[3], above[3]) for below, above in pairs if below[2] > above[1]]
 
 
 def _ascends(rows: Longs) -> bool:
-    order = np.minimum(rows[:, 0], scan.NAMED)
+    order = np.minimum(rows[:, owners.LIST_CODE], scan.NAMED)
     return bool(((np.diff(order) > 0) | (order[1:] == scan.NAMED)).all())
 
 
@@ -283,20 +277,20 @@ def _doubt(pieces: Longs) -> bool:
     given = rows[pieces[scan.FATE, rows] < 0]
     if not disorder.size or np.unique(pieces[scan.STEP, given]).size >= _ENOUGH_STEPS:
         return False
-    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    seen: defaultdict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
     columns = [scan.CODE, scan.CALLS, scan.RANK, scan.STAGE, scan.STEP]
     for code, calls, *owner in pieces[:, given][columns].T.tolist():
-        seen.setdefault((code, calls), set()).add(tuple(owner))
+        seen[code, calls].add(tuple(owner))
+    confirmed = {
+        row
+        for row, printed in seen.items()
+        if len(printed) > 1 and len({owner[:2] for owner in printed}) == 1
+    }
     doubted = [
         i
         for i in rows[disorder[0] :].tolist()
         if scan.BY_PLACE < pieces[scan.FATE, i] < 0
-        and not _confirmed(seen[int(pieces[scan.CODE, i]), int(pieces[scan.CALLS, i])])
+        and tuple(pieces[[scan.CODE, scan.CALLS], i].tolist()) not in confirmed
     ]
-    pieces[scan.FATE, doubted] = AMBIGUOUS
+    pieces[scan.FATE, doubted] = owners.AMBIGUOUS
     return bool(doubted)
-
-
-def _confirmed(printed: set[tuple[int, int, int]]) -> bool:
-    """Return whether one rank printed a row, in several steps."""
-    return len(printed) > 1 and len({owner[:2] for owner in printed}) == 1

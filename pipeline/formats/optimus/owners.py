@@ -20,24 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracelake.formats.optimus.scan import (
-    BAD,
-    BAD_HEADER,
-    BLOCK,
-    BY_PLACE,
-    CALLS,
-    CODE,
-    FATE,
-    HEADER,
-    KIND,
-    LAYER,
-    LINE,
-    MERGED,
-    NAMED,
-    RANK,
-    SLOT,
-    STEP,
-)
+from tracelake.formats.optimus import scan
 from tracelake.kernels.compiled import inlined, kernel, typed
 from tracelake.kernels.numbers import Longs
 
@@ -88,21 +71,22 @@ class Work(NamedTuple):
 @inlined
 def _is_row(w: Work, k: int, i: int) -> bool:
     """Return whether a piece says what a row of the lists does."""
-    same = w.rows[k, LIST_CODE] == w.pieces[CODE, i]
-    return bool(same and w.rows[k, LIST_CALLS] == w.pieces[CALLS, i])
+    same = w.rows[k, LIST_CODE] == w.pieces[scan.CODE, i]
+    return bool(same and w.rows[k, LIST_CALLS] == w.pieces[scan.CALLS, i])
 
 
 @inlined
 def _how(w: Work, i: int, b: int) -> int:
     """Return BLOCK for a row alone on its line whose header was alone too, else MERGED."""
-    return BLOCK if w.opened[b, NTH] == w.book[ALONE] and w.pieces[FATE, i] == BLOCK else MERGED
+    alone = w.opened[b, NTH] == w.book[ALONE] and w.pieces[scan.FATE, i] == scan.BLOCK
+    return scan.BLOCK if alone else scan.MERGED
 
 
 @inlined
 def _give(w: Work, i: int, b: int, how: int) -> None:
     for k in range(3):
-        w.pieces[RANK + k, i] = w.opened[b, OF_RANK + k]
-    w.pieces[FATE, i] = how
+        w.pieces[scan.RANK + k, i] = w.opened[b, OF_RANK + k]
+    w.pieces[scan.FATE, i] = how
 
 
 @inlined
@@ -140,10 +124,10 @@ def _fit(w: Work, i: int, most: int) -> tuple[int, int, int]:
 @inlined
 def _is_other_count(w: Work, i: int) -> bool:
     """Return whether the row is the next one of the only block but for its number of calls."""
-    if w.book[OPEN] != 1 or _how(w, i, 0) != BLOCK:
+    if w.book[OPEN] != 1 or _how(w, i, 0) != scan.BLOCK:
         return False
     first, left = _ahead(w, 0)
-    if left < 1 or w.rows[first, LIST_CODE] != w.pieces[CODE, i]:
+    if left < 1 or w.rows[first, LIST_CODE] != w.pieces[scan.CODE, i]:
         return False
     for k in range(w.rows.shape[0]):  # noqa: SIM110 -- kernels have no generators
         if _is_row(w, k, i):
@@ -158,7 +142,7 @@ def _advance(w: Work, b: int, lost: int) -> None:
     w.opened[b, ROWS] += lost + 1
     if lost == 1 and waiting >= 0:
         lost = 0
-        _give(w, waiting, b, MERGED)
+        _give(w, waiting, b, scan.MERGED)
         for k in range(w.book[OPEN]):
             if w.opened[k, WAITING] == waiting:
                 w.opened[k, WAITING] = _NONE
@@ -201,7 +185,7 @@ def _member(w: Work, nth: int) -> int:
 
 @inlined
 def _line_start(w: Work, i: int) -> int:
-    while i > 0 and w.pieces[LINE, i - 1] == w.pieces[LINE, i]:
+    while i > 0 and w.pieces[scan.LINE, i - 1] == w.pieces[scan.LINE, i]:
         i -= 1
     return i
 
@@ -211,12 +195,12 @@ def _in_place(w: Work, i: int) -> bool:
     """Return whether the line has a row per header, and layers ascend in blocks and stages."""
     first = k = _line_start(w, i)
     stage = order = -1
-    while k < w.pieces.shape[1] and w.pieces[LINE, k] == w.pieces[LINE, i]:
-        if w.pieces[KIND, k] != LAYER:
+    while k < w.pieces.shape[1] and w.pieces[scan.LINE, k] == w.pieces[scan.LINE, i]:
+        if w.pieces[scan.KIND, k] != scan.LAYER:
             return False
         b = _member(w, k - first)
         if b >= 0:
-            below, here = stage, min(w.pieces[CODE, k], NAMED)
+            below, here = stage, min(w.pieces[scan.CODE, k], scan.NAMED)
             stage = w.opened[b, OF_STAGE]
             if here <= w.opened[b, LAST] or (stage - below) * (here - order) < 0:
                 return False
@@ -229,17 +213,17 @@ def _in_place(w: Work, i: int) -> bool:
 def _distrust(w: Work, i: int) -> None:
     """Undo the assignment by place of the group's earlier rows."""
     w.book[TRUST] = False
-    while i > 0 and w.pieces[KIND, i - 1] != HEADER:
+    while i > 0 and w.pieces[scan.KIND, i - 1] != scan.HEADER:
         i -= 1
-        if w.pieces[FATE, i] == BY_PLACE:
-            w.pieces[FATE, i] = AMBIGUOUS
+        if w.pieces[scan.FATE, i] == scan.BY_PLACE:
+            w.pieces[scan.FATE, i] = AMBIGUOUS
 
 
 @inlined
 def _in_stage(w: Work, order: int, stage: int) -> bool:
     """Return whether a layer can be on the stage: after earlier stages and before later ones."""
     for k in range(w.rows.shape[0]):
-        other = min(w.rows[k, LIST_CODE], NAMED)
+        other = min(w.rows[k, LIST_CODE], scan.NAMED)
         if (w.rows[k, LIST_STAGE] - stage) * (other - order) < 0:
             return False
     return True
@@ -248,7 +232,7 @@ def _in_stage(w: Work, order: int, stage: int) -> bool:
 @inlined
 def _without_list(w: Work, i: int) -> int:
     """Assign a row in no list to a block without one; return the reason if none fits."""
-    book, line = w.book, w.pieces[LINE, i]
+    book, line = w.book, w.pieces[scan.LINE, i]
     found, b, contested = 0, -1, not book[TRUST]
     for k in range(book[OPEN]):
         if w.opened[k, NTH] >= book[FIRST]:
@@ -266,20 +250,20 @@ def _without_list(w: Work, i: int) -> int:
         b = _member(w, i - _line_start(w, i))
     if contested or b < 0:
         return AMBIGUOUS
-    order = min(w.pieces[CODE, i], NAMED)
-    if (order <= w.opened[b, LAST] and order != NAMED) or not _in_stage(
+    order = min(w.pieces[scan.CODE, i], scan.NAMED)
+    if (order <= w.opened[b, LAST] and order != scan.NAMED) or not _in_stage(
         w, order, w.opened[b, OF_STAGE]
     ):
         return UNEXPECTED
     w.opened[b, LAST] = order
-    _give(w, i, b, BY_PLACE if found > 1 else _how(w, i, b))
+    _give(w, i, b, scan.BY_PLACE if found > 1 else _how(w, i, b))
     return _GIVEN
 
 
 @inlined
 def _join_group(w: Work, i: int) -> None:
     """Add the header, good or bad, to the group, or start one."""
-    book, line = w.book, w.pieces[LINE, i]
+    book, line = w.book, w.pieces[scan.LINE, i]
     if not book[FRESH]:
         book[FIRST], book[GROUP_LINE] = book[HEADERS], line
         book[FRESH] = book[TRUST] = True
@@ -292,9 +276,9 @@ def _join_group(w: Work, i: int) -> None:
 @inlined
 def _open_block(w: Work, i: int) -> None:
     """Open the header's block and close its rank's earlier one."""
-    book, opened, slot, step = w.book, w.opened, w.pieces[SLOT, i], w.pieces[STEP, i]
+    book, opened, slot, step = w.book, w.opened, w.pieces[scan.SLOT, i], w.pieces[scan.STEP, i]
     for b in range(book[OPEN]):
-        if opened[b, OF_RANK] == w.pieces[RANK, i]:
+        if opened[b, OF_RANK] == w.pieces[scan.RANK, i]:
             book[UNSEEN] += opened[b, LOST] + max(0, _ahead(w, b)[1])
             _close(w, b)
             break
@@ -303,11 +287,11 @@ def _open_block(w: Work, i: int) -> None:
     b = book[OPEN]
     book[OPEN] += 1
     for k in range(3):
-        opened[b, OF_RANK + k] = w.pieces[RANK + k, i]
+        opened[b, OF_RANK + k] = w.pieces[scan.RANK + k, i]
     opened[b, OF_SLOT], opened[b, NTH] = slot, book[HEADERS] - 1
     opened[b, ROWS] = opened[b, LOST] = 0
     opened[b, LAST] = opened[b, WAITING] = _NONE
-    if w.pieces[FATE, i] == BLOCK:
+    if w.pieces[scan.FATE, i] == scan.BLOCK:
         book[ALONE] = book[HEADERS] - 1
     if w.slots[slot, FIRST_STEP] < 0:
         w.slots[slot, FIRST_STEP] = step
@@ -329,8 +313,8 @@ def assign(w: Work) -> None:
         if w.opened[b, WAITING] >= 0:
             w.opened[b, WAITING] = _SEVERAL
     for i in range(w.pieces.shape[1]):
-        kind = w.pieces[KIND, i]
-        if kind == LAYER:
+        kind = w.pieces[scan.KIND, i]
+        if kind == scan.LAYER:
             w.book[FRESH] = False
             if w.book[OPEN] == 1:  # nearly always
                 first, left = _ahead(w, _ZERO)
@@ -343,12 +327,12 @@ def assign(w: Work) -> None:
             if fate == UNEXPECTED:
                 fate = _without_list(w, i)
             if fate != _GIVEN:
-                w.pieces[FATE, i] = fate
-        elif kind == HEADER:
+                w.pieces[scan.FATE, i] = fate
+        elif kind == scan.HEADER:
             _join_group(w, i)
             _open_block(w, i)
-        elif kind == BAD and w.pieces[FATE, i] in (BAD_HEADER, FOREIGN):
+        elif kind == scan.BAD and w.pieces[scan.FATE, i] in (scan.BAD_HEADER, FOREIGN):
             _join_group(w, i)
             w.book[TRUST] = False
-        elif kind == BAD:
+        elif kind == scan.BAD:
             w.book[FRESH] = False
