@@ -229,12 +229,8 @@ class _Parser:
     def _text(self, block: Block, start: int) -> bytes:
         """Return a line of this block or of the held bytes before it, as far as it is stored."""
         at = start - block.offset
-        if at < 0:
-            at += len(self._held)
-            raw = bytes(self._held[at : at + TEXT_LIMIT + 1])
-        else:
-            raw = block.data[at : at + TEXT_LIMIT + 1].tobytes()
-        return raw.partition(b"\n")[0].removesuffix(b"\r")
+        text, at = (block.data, at) if at >= 0 else (self._held, at + len(self._held))
+        return bytes(text[at : at + TEXT_LIMIT + 1]).partition(b"\n")[0].removesuffix(b"\r")
 
     def _emit(self, table: str, rows: pa.RecordBatch) -> None:
         self._ready.setdefault(table, []).append(rows)

@@ -38,6 +38,7 @@ _FLOATS = ["lr", "loss", "ppl"]
 _TEXT = re.compile(rb"(?:lr|loss|ppl) *(-?(?:nan|inf|\d*\.?\d*(?:e[+-]?\d+)?))")
 _TEXT_BYTES = 4096
 _RECENT = 1 << 12
+_STEP_BITS = 32  # the key of a record is its epoch, then its step
 
 
 class Layers(dict[int, str]):
@@ -65,8 +66,8 @@ class Steps:
     """Converts the progress records of a log; of a step that is repeated it counts the copies."""
 
     def __init__(self) -> None:
-        self._recent = np.zeros((_RECENT, 3), np.int64)
-        self._total = np.array([0, -1, -1])
+        self._recent = np.zeros((_RECENT, 2), np.int64)
+        self._total = np.array([0, -1])
 
     def rows(self, data: Bytes, records: Longs, floats: Floats) -> pa.RecordBatch:
         """Return records and their floats as a batch of `train_steps`, which refers to them."""
@@ -75,7 +76,8 @@ class Steps:
             text = data[records[scan.TEXT, i] :][:_TEXT_BYTES].tobytes()
             floats[:, i] = [float(value) for value in _TEXT.findall(text)[: len(_FLOATS)]]
         copies = np.empty(records.shape[1], np.int32)
-        _number_copies(records, self._recent, self._total, copies)
+        keys = (records[scan.EPOCH] << _STEP_BITS) | records[scan.NUMBER]
+        _number_copies(keys, self._recent, self._total, copies)
         columns = {name: records[row] for name, row in _OF_RECORDS.items()} | {
             "source_id": np.zeros(copies.size, np.int32),
             "copy": copies,
@@ -86,29 +88,22 @@ class Steps:
 
 
 @kernel
-def _number_copies(
-    records: Longs, recent: Longs, total: Longs, copies: npt.NDArray[np.int32]
-) -> None:
-    """Write for each progress record how often its epoch and step came before it.
+def _number_copies(keys: Longs, recent: Longs, total: Longs, copies: npt.NDArray[np.int32]) -> None:
+    """Write for each progress record how often its key came before it.
 
     Args:
-        recent: Epoch, step and number of copies of the latest distinct ones.
-        total: Number of distinct ones, and the highest epoch and step.
+        recent: The latest distinct keys, and the copy that the latest record with each is.
+        total: Number of distinct keys, and the highest one.
     """
-    for i in range(copies.size):
-        epoch, step = records[scan.EPOCH, i], records[scan.NUMBER, i]
+    for i in range(keys.size):
         k, oldest = total[0] - 1, max(0, total[0] - _RECENT)
-        if (epoch, step) > (total[1], total[2]):  # higher than any: cannot be a repeat
-            k = oldest - 1
-            total[1], total[2] = epoch, step
-        while k >= oldest and not (
-            recent[k % _RECENT, 0] == epoch and recent[k % _RECENT, 1] == step
-        ):
+        if keys[i] > total[1]:  # higher than any: cannot be a repeat
+            k, total[1] = oldest - 1, keys[i]
+        while k >= oldest and recent[k % _RECENT, 0] != keys[i]:
             k -= 1
-        if k >= oldest:
-            recent[k % _RECENT, 2] += 1
-        else:
+        if k < oldest:
             k = total[0]
-            recent[k % _RECENT, 0], recent[k % _RECENT, 1], recent[k % _RECENT, 2] = epoch, step, 0
+            recent[k % _RECENT, 0], recent[k % _RECENT, 1] = keys[i], -1
             total[0] += 1
-        copies[i] = recent[k % _RECENT, 2]
+        recent[k % _RECENT, 1] += 1
+        copies[i] = recent[k % _RECENT, 1]
