@@ -202,7 +202,9 @@ class _Parser:
             self._closed = True
             pieces = pieces[:, size:]
         start = int(pieces[scan.START, 0]) if pieces.size else end
-        scan.hold(self._found, count - pieces.shape[1])
+        for row, held in zip(self._found.pieces, pieces, strict=True):
+            row[: held.size] = held
+        self._found.counts[scan.PIECES] = pieces.shape[1]
         del self._held[: len(self._held) - max(0, block.offset - start)]
         self._held.extend(block.data[max(0, start - block.offset) :].data)
 

@@ -176,14 +176,6 @@ def with_space(found: Found, size: int) -> Found:
     return larger
 
 
-def hold(found: Found, done: int) -> None:
-    """Remove the first pieces."""
-    held = int(found.counts[PIECES]) - done
-    for row in found.pieces if done else ():
-        row[:held] = row[done : done + held]
-    found.counts[PIECES] = held
-
-
 @inlined
 def _any_at(text: Bytes, i: int, end: int, words: Longs) -> bool:
     found = False
