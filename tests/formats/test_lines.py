@@ -70,10 +70,11 @@ def shape(text: str) -> str:
 
 
 def variants(fmt: LineFormat, raw: bytes, seen: set[tuple[str, str]]) -> Iterator[bytes]:
-    """The line with each of its values, or the words of a record, replaced by each trap.
+    """The line with each of its values, or the words of a record, replaced by traps.
 
-    A word of a record is left out where another of its shape was seen behind the same word, and a
-    word without a digit meets odd characters alone.
+    A word of a record is left out where another of its shape was seen behind the same word, meets
+    every third trap in turn where one of another shape was, and odd characters alone if it has no
+    digit.
     """
     try:
         text = raw.removesuffix(b"\r").decode()
@@ -85,16 +86,18 @@ def variants(fmt: LineFormat, raw: bytes, seen: set[tuple[str, str]]) -> Iterato
             if isinstance(kind, Record):
                 before = ""
                 for word in re.finditer(r"[^\s|]+", text):
-                    place = before, shape(word[0])
+                    place, behind = (before, shape(word[0])), (before, "")
                     before = place[1]
                     if place not in seen:
-                        spans.append((word.span(), TRAPS if "0" in before else ODD))
-                        seen.add(place)
+                        traps: Sequence[str] = TRAPS if "0" in before else ODD
+                        some = traps[len(seen) % 3 :: 3] if behind in seen else traps
+                        spans.append((word.span(), some))
+                        seen |= {place, behind}
             spans += [(match.span(group), TRAPS) for group in columns_of(kind.pattern)]
             break
-    for (start, stop), traps in spans:
+    for (start, stop), some in spans:
         if start >= 0:
-            yield from (f"{text[:start]}{trap}{text[stop:]}".encode() for trap in traps)
+            yield from (f"{text[:start]}{trap}{text[stop:]}".encode() for trap in some)
 
 
 def mutated(data: bytes, random: Random) -> bytes:
