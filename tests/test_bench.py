@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.bench import answers, compare, inputs, table
 from tests.bench.contract import Bench, Result, Role, Settings, benches, tiny_settings
 from tests.bench.inputs import Prepared, input_of, prepare
 from tests.bench.measure import Candidate, WrongAnswerError, run_rounds
-from tests.bench.peers import peers
+from tests.bench.peers import narrow_peers, peers
 from tests.conftest import ROOT
 from tests.parsing import large_formats
 from tracelake.base.errors import ContractError
@@ -54,26 +54,32 @@ def test_a_bench_runs_and_writes_json_and_a_table(
         (sample,) = row.samples
         assert sample.wall_s > 0
         assert 2**20 < sample.peak_bytes < 2**31
+    if name == "throughput":
+        assert {(row.candidate, row.role) for row in rows} >= {
+            ("tracelake", Role.OURS),
+            ("duckdb", Role.PEER),
+            ("sha256", Role.LIMIT),
+            ("parquet", Role.LIMIT),
+        }
     cells = [line.split("|") for line in table.markdown(found).splitlines() if "|" in line]
     assert {len(one) for one in cells} == {len(cells[0])}
     assert len(cells) == 2 + len(rows)
     assert capsys.readouterr().out == f"{table.markdown(found)}\n"
-    if name == "throughput":
-        _all_formats_and_peers(rows)
 
 
-def _all_formats_and_peers(rows: Sequence[Result]) -> None:
-    assert {row.case for row in rows} == set(large_formats())
-    for name in large_formats():
-        by_role = {
-            role: {row.candidate for row in rows if row.case == name and row.role is role}
-            for role in Role
-        }
-        assert by_role[Role.OURS] == {"tracelake"}
-        assert by_role[Role.PEER] == {
-            f"{tool}{kind}" for tool in ("python", "polars", "duckdb") for kind in ("", "_plain")
-        }
-        assert by_role[Role.LIMIT] >= {"read", "sha256", "parquet"}
+def test_each_large_format_has_peers_of_each_tool() -> None:
+    wanted = {f"{tool}{kind}" for tool in ("python", "polars", "duckdb") for kind in ("", "_plain")}
+    assert all(peers(name).keys() == wanted for name in large_formats())
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [(name, peer) for name in large_formats() for peer in (*peers(name), *narrow_peers(name))],
+)
+def test_each_peer_gives_the_right_answer(name: str, peer: str, work: Path, tmp_path: Path) -> None:
+    found = prepare(work, name, 100_000)
+    {**peers(name), **narrow_peers(name)}[peer](found.path, tmp_path)
+    answers.check_peer(found, tmp_path)
 
 
 def test_inputs_are_of_the_size_asked_for_and_no_two_blocks_are_the_same(work: Path) -> None:
@@ -132,7 +138,7 @@ def test_a_wrong_answer_ends_a_bench(
     throughput = sys.modules["tests.bench.throughput"]
     monkeypatch.setattr(throughput, "prepare", lambda *_: bent)
     only = {"rank_trace": formats()["rank_trace"]}
-    monkeypatch.setattr(throughput, "large_formats", lambda: only)
+    monkeypatch.setattr("tests.bench.contract.large_formats", lambda: only)
     with pytest.raises(WrongAnswerError, match="ops differs in end_ns"):
         benches()["throughput"].run(tiny_settings(work))
 

@@ -19,7 +19,6 @@ from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.inputs import Prepared, prepare
 from tests.bench.measure import Candidate, Sample, complete, run_rounds, tracelake, warm
 from tests.bench.peers import narrow_peers, peers
-from tests.parsing import large_formats
 from tracelake.formats import formats
 
 NAME = "throughput"
@@ -29,7 +28,7 @@ _WARM_UP_BYTES = 100_000
 
 def run(settings: Settings) -> list[Result]:
     """Measures every large format."""
-    return [row for name in large_formats() for row in _measure(settings, name)]
+    return [row for name in settings.formats for row in _measure(settings, name)]
 
 
 def ingest(settings: Settings, prepared: Prepared, source: Path, name: str = OURS) -> Candidate:
