@@ -105,10 +105,8 @@ _RANK_AND_STAGE, _STEP, _COMPLETED, _EPOCH = map(typed, range(3, 7))  # and one 
 _RANK_WORD, _LAYER_WORD, _EPOCH_WORD = word_of(b"[rank:"), word_of(b"layer["), word_of(b"| epoch ")
 _FORWARD, _FORWARD_TIME, _STEP_WORD = word_of(b"forward "), word_of(b"time"), word_of(b"step ")
 _BAR_WORD, _UNIT, _NAN, _INF = map(word_of, (b"|", b"ms", b"nan", b"inf"))
-_ROW, _SKIPPED = (
-    word_of(b"  layer["),
-    7,
-)  # beginning of most lines, and how much of it is no trigger
+# Beginning of most lines, and how much of it is no trigger.
+_ROW, _SKIPPED = word_of(b"  layer["), 7
 # What marks a line, or the end of what does.
 _STATED = np.array(
     [*map(word_of, (b"ge2rank ", b"ata_size", b"nbatches", b"r server", b" elapsed"))]
