@@ -135,9 +135,6 @@ def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
     Returns:
         (ns, index after the number), or (0, -1) if no such number starts at p.
     """
-    value, q = short_decimal_ns(buf, p, end)
-    if q >= 0:
-        return value, q
     value, q = whole_number(buf, p, end, INTEGER_DIGITS)
     if q < 0 or value >= INTEGER_LIMIT:
         return 0, -1

@@ -202,7 +202,9 @@ def _float(text: Bytes, i: int, end: int) -> tuple[float, int, bool]:
     if is_at(text, i, end, _NAN) or is_at(text, i, end, _INF):
         value = np.nan if text[i] == 110 else np.inf
         return (-value if minus else value), i + 3, False
-    ns, stop = decimal_ns(text, i, end)
+    ns, stop = short_decimal_ns(text, i, end)
+    if stop < 0:
+        ns, stop = decimal_ns(text, i, end)
     wide = stop < 0 or ns > _EXACT
     if wide:
         whole = digits_end(text, i, end)
