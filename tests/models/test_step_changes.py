@@ -188,7 +188,7 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
     with connect() as con:
         con.execute(catalog().macros)
         create_empty_tables(con)
-        for name in ("op_shares", "run_history"):
+        for name in ("op_shares", "run_summary", "run_history"):
             con.execute(f"CREATE TEMP TABLE {name} ({ddl(columns[name])})")
         dated = [[run.run_id, run.config, run.run_date, run.complete] for run in runs]
         con.executemany(
@@ -196,6 +196,7 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
             " VALUES ($1, $2, $3, $4, 4)",
             dated,
         )
+        con.execute("INSERT INTO run_summary BY NAME SELECT run_id, 50 AS step_p50_ms FROM runs")
         con.execute(
             "INSERT INTO run_history BY NAME"
             " SELECT run_id, 50 AS step_p50_ms, 40 AS step_p50_ms_baseline FROM runs"
@@ -205,7 +206,7 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
             "INSERT INTO op_shares (run_id, op, kind, share_ms) VALUES ($1, $2, 'compute', $3)",
             shares,
         )
-        for name in ("_run_copies", "_fleet_runs", "step_changes"):
+        for name in ("_run_copies", "_run_metrics", "_fleet_runs", "step_changes"):
             compute(con, catalog().models[name])
         rows = con.execute(
             "SELECT run_id, op, baseline_ms, run_ms FROM step_changes WHERE op <> 'rest'"
