@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -16,8 +17,8 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import ingest_and_build, run_ingest
-from tests.tiny_lakes import commit_run, log_run
+from tests.lakes import few_models, ingest_and_build
+from tests.tiny_lakes import commit_run
 from tests.traces import op, trace, trace_name, write
 from tracelake.base.errors import UsageError
 from tracelake.lake.store import Lake
@@ -118,18 +119,26 @@ def slow(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return drawn(lake, SLOW_RUN, tmp_path_factory.mktemp("slow"))
 
 
+def drawable_models() -> AbstractContextManager[None]:
+    return few_models("rank_bubbles", "collective_calls", "clock_offsets")
+
+
+def drawable(archive: Path, lake: Path) -> Lake:
+    """A lake with what a timeline is drawn from."""
+    with drawable_models():
+        return ingest_and_build(archive, lake)
+
+
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Lake]:
     """The same job on one host, and on two whose clocks are 3 ms and 40 ppm apart."""
     on_one = Spec(("rank_trace",), pp=2, layers=2, micro_batches=4, steps=2, runs=1, clean_runs=0)
     on_two = replace(on_one, ranks_per_host=2, clock_offset_ms=3.0, clock_drift_ppm=40.0)
-    lakes = {}
+    lakes: dict[bool, Lake] = {}
     for hosts, spec in ((False, on_one), (True, on_two)):
         folder = tmp_path_factory.mktemp("apart")
         write_archive(folder / "in", spec)
-        run_ingest(folder / "in", folder / "lake")
-        lakes[hosts] = Lake.open(folder / "lake")
-        build(lakes[hosts])
+        lakes[hosts] = drawable(folder / "in", folder / "lake")
     return lakes
 
 
@@ -184,9 +193,7 @@ def test_a_trace_of_hosts_follows_the_format(apart: dict[bool, Lake], tmp_path: 
 
 
 def test_real_traces_follow_the_format(corpus: Path, tmp_path: Path) -> None:
-    run_ingest(corpus / "rank_trace", tmp_path / "lake", jobs=2)
-    lake = Lake.open(tmp_path / "lake")
-    build(lake)
+    lake = drawable(corpus / "rank_trace", tmp_path / "lake")
     with open_warehouse(lake) as con:
         runs = con.execute("SELECT DISTINCT run_id FROM clock_offsets ORDER BY 1").fetchall()
     assert runs
@@ -364,8 +371,7 @@ def test_clocks_that_cannot_be_related_stay_apart(tracelake: Command, tmp_path: 
         },
     )
     lake, out = tmp_path / "lake", tmp_path / "trace.json"
-    run_ingest(archive, lake)
-    build(Lake.open(lake))
+    drawable(archive, lake)
     done = tracelake("timeline", "latest", "--lake", lake, "-o", out, "--quiet")
     assert done.code == 0
     assert "1 rank on 1 clock that cannot be aligned (clocks_not_aligned" in done.err
@@ -466,12 +472,9 @@ def test_runs_without_a_time_axis_say_what_has_one(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_lake_without_any_time_axis(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    commit_run(lake, "log", log_run())
-    build(lake)
+def test_a_lake_without_any_time_axis(log_lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        write_timeline(lake, "log", tmp_path / "trace.json")
+        write_timeline(log_lake, "a", tmp_path / "trace.json")
     assert caught.value.hint == "only traces of operations have a timeline; see: tracelake formats"
 
 
@@ -543,7 +546,8 @@ def test_odd_operations_are_drawn(tmp_path: Path) -> None:
     source = {"source_id": 0, "path": "a'\"b.txt", "member": "c", "format": "rank_trace"}
     lake = Lake.create(tmp_path / "lake")
     commit_run(lake, "odd", {"runs": [{"format": "rank_trace"}], "sources": [source], "ops": ops})
-    build(lake)
+    with drawable_models():
+        build(lake)
     made = drawn(lake, "odd", tmp_path)
     check_format(made)
     slices = made.of("compute", "other", "io")
@@ -586,7 +590,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Lake:
             name.format(1): messages(1, "recv_forward", received),
         }
         write(folder / "in", {**ranks})
-    return ingest_and_build(folder / "in", folder / "lake")
+    return drawable(folder / "in", folder / "lake")
 
 
 @pytest.mark.parametrize(
