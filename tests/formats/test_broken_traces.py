@@ -18,6 +18,7 @@ from tests.broken_traces import (
     true_calls,
     without,
 )
+from tests.lakes import few_models
 from tracelake.synth.spec import Spec
 
 SPEC = Spec(
@@ -101,7 +102,8 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[Hashable, Figures]
         for batch in BATCHES:
             gone = lost_line(spec, rank, op, batch)
             jobs[gone, spec] = without_line(spec, rank, gone)
-    return computed(tmp_path_factory.mktemp("broken"), jobs)
+    with few_models("collective_bandwidth", "stage_bubbles", "clock_offsets", "coverage"):
+        return computed(tmp_path_factory.mktemp("broken"), jobs)
 
 
 @pytest.mark.parametrize("spec", ORDERED.values(), ids=ORDERED)

@@ -420,6 +420,7 @@ def test_an_empty_lake_has_every_relation(lake: Lake) -> None:
     assert not any(found.values())
 
 
+@few_models("run_summary")
 def test_run_ids_stay_text(lake: Lake) -> None:
     commit_run(lake, "007", log_run())
     build(lake)
@@ -534,6 +535,7 @@ def test_other_models_rebuild_everything(built: Lake, tmp_path: Path) -> None:
     assert build(built, models=models).unchanged
 
 
+@few_models("run_summary")
 @pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
 def test_an_unusable_warehouse_is_rebuilt(lake: Lake, content: bytes) -> None:
     commit_run(lake, "a", log_run())
@@ -674,6 +676,7 @@ def test_a_lost_part_is_named(lake: Lake) -> None:
     assert build(lake).lost == [("a", part, "missing")]
 
 
+@few_models("run_summary")
 def test_a_build_follows_those_who_commit_meanwhile(lake: Lake) -> None:
     commit_run(lake, "a", log_run())
     late = iter(["b"])
@@ -802,6 +805,7 @@ def test_how_large_runs_are_does_not_show(
     assert all_rows(lake) == before
 
 
+@few_models()
 def test_relations_of_a_large_run_are_in_a_file_for_a_time(
     built: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.conftest import ROOT, Command
-from tests.lakes import Template, ingest_and_build, run_ingest
+from tests.lakes import Template, few_models, ingest_and_build, run_ingest
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake import run
@@ -247,6 +247,7 @@ def test_a_record_is_written_only_when_something_changed(tracelake: Command, beg
 
 
 @pytest.fixture(scope="module")
+@few_models()
 def second(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Backlogs]:
     """A lake and its backlogs: each was opened on another record, before its second run came."""
     lake = Lake.create(tmp_path_factory.mktemp("backlogs") / "lake")
