@@ -50,14 +50,20 @@ schedules AS (
     WHERE p.stages > 1 AND p.header_vpp IS NULL AND p.micro_batches < p.stages
 ),
 exposed AS (
+    -- To wait for a rank that comes late is no time of the call.
     SELECT
-        run_id,
-        ratio(ordered_sum(in_op_comm_ms - in_op_overlap_ms), ordered_sum(window_ms)) AS exposed_ratio,
+        b.run_id,
+        ratio(
+            ordered_sum(b.in_op_comm_ms - b.in_op_overlap_ms - coalesce(b.in_op_wait_ms, 0)),
+            ordered_sum(b.window_ms)
+        ) AS exposed_ratio,
         'Synchronous collectives inside forward and backward take {:.1f} % of the pipeline window.' AS seen,
         'Overlap the collectives inside forward and backward with compute, or make their groups smaller.'
             AS change
-    FROM rank_bubbles
-    GROUP BY run_id
+    FROM rank_bubbles AS b
+    JOIN step_stats AS s USING (run_id, step)
+    WHERE NOT s.warmup
+    GROUP BY b.run_id
     UNION ALL
     SELECT
         d.run_id,

@@ -1,5 +1,5 @@
 -- Runs whose steps do not have the same work, so that a longer step is not a slower one.
--- The samples of a step change, or its tokens do, as where a step generates what it trains on: between their quarters
+-- The samples of a step change, or what its log says of the sizes of the job, or its tokens do, as where a step generates what it trains on: between their quarters
 -- lies more than a tenth of the median. What pauses a few steps does not show there.
 -- @internal
 -- @grain run_id
@@ -15,6 +15,8 @@ SELECT run_id
 FROM train_steps
 GROUP BY run_id
 HAVING min(global_batch_size) < max(global_batch_size)
+UNION
+SELECT run_id FROM faults WHERE name = 'sizes_changed'
 UNION
 SELECT run_id
 FROM tokens

@@ -14,7 +14,7 @@
 -- @column record INTEGER | Last step of the record that has the time.
 -- @column not_finite_ratio DOUBLE | Part of the record's steps whose loss was NaN or infinite; NULL where it says nothing of it.
 -- @column restarts BIGINT | How often the job had begun again in its log before the records.
--- @column restarted BOOLEAN | The first step after it began again.
+-- @column restarted BOOLEAN | A step of the first record after it began again.
 -- @column untimed_reason VARCHAR | Why the step has no time, if it has none.
 WITH records AS (
     SELECT
@@ -42,6 +42,7 @@ WITH records AS (
             AND NOT bool_or(t.step_time_ns IS NOT NULL) OVER (PARTITION BY t.run_id)
             THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
         END AS between_us,
+        between_us * t.tokens_per_s / batches AS tokens,
         coalesce(
             t.step <= lag(t.step) OVER file AND t.line > lag(t.line) OVER file
             AND coalesce(t.epoch, 1) <= lag(coalesce(t.epoch, 1)) OVER file
@@ -59,24 +60,24 @@ WITH records AS (
         ON f.run_id = t.run_id AND f.source_id = t.source_id AND f.name = 'sizes_changed'
     WHERE t.step IS NOT NULL
     WINDOW file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy),
-    earlier AS (
-        PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )
+    earlier AS (file ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ),
 timed AS (
     SELECT
         *,
+        -- Where a job stopped and went on with the next step, the time is that of many more tokens.
+        CASE WHEN tokens <= 5 * quantile_cont(tokens, 0.5) OVER (PARTITION BY run_id) THEN between_us END
+            AS dated_us,
         CASE
             WHEN step_time_ns IS NOT NULL THEN step_time_ns::DOUBLE
             WHEN samples_per_s >= 1e-6 THEN 1e9 * samples / samples_per_s
-            WHEN between_us > 0 THEN 1e3 * between_us / batches
+            WHEN dated_us > 0 THEN 1e3 * dated_us / batches
         END AS time_ns,
         CASE
             WHEN step_time_ns IS NOT NULL
                 THEN coalesce(time_basis, CASE batches WHEN 1 THEN 'own' ELSE 'mean' END)
             WHEN samples_per_s >= 1e-6 THEN 'samples_per_s'
-            WHEN between_us > 0 THEN 'dates'
+            WHEN dated_us > 0 THEN 'dates'
         END AS basis,
         count(CASE WHEN restarted THEN 1 END) OVER (
             PARTITION BY run_id, source_id ORDER BY line, copy
@@ -112,7 +113,7 @@ SELECT
         ELSE 'several_steps'
     END AS untimed_reason,
     restarts,
-    bool_or(restarted AND covered_step = last_step - batches + 1) AS restarted
+    bool_or(restarted) AS restarted
 FROM covered
 GROUP BY run_id, covered_step, restarts
 QUALIFY restarts = max(restarts) OVER (PARTITION BY run_id, covered_step)

@@ -70,7 +70,9 @@ largest AS (
     SELECT
         run_id,
         max(slowdown_ratio) FILTER (scenario = 'rank') AS rank_ratio,
-        max(slowdown_ratio) FILTER (scenario = 'stage') AS stage_ratio,
+        CASE WHEN count(*) FILTER (scenario = 'stage') > 1
+            THEN max(slowdown_ratio) FILTER (scenario = 'stage')
+        END AS stage_ratio,
         max(slowdown_ratio) FILTER (scenario = 'kind' AND starts_with(subject, 'send_recv')) AS link_ratio,
         max(slowdown_ratio) FILTER (scenario = 'kind') AS kind_ratio
     FROM _whatif_subjects

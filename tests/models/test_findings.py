@@ -397,6 +397,45 @@ FAULTS = [
 ]
 
 
+def awaited(steps: int) -> Rows:
+    """In the first step rank 2 comes 2 s late, and the others wait for it in their call."""
+    rows, late = trace_run(steps=steps), 2000 * MS
+
+    def moved(row: Row, *names: str) -> Row:
+        first = row["step"] == 1
+        return {**row, **{name: row[name] + late for name in names if first}}
+
+    ops = [
+        moved(op, "end_ns", "duration_ns")
+        if op["rank"] != 2 and op["op"] == "forward_step"
+        else moved(op, "start_ns", "end_ns")
+        for op in rows["ops"]
+    ]
+    comms = [
+        moved(call, "start_ns", "end_ns")
+        if call["rank"] == 2
+        else moved(call, "end_ns", "duration_ns")
+        for call in rows["comms"]
+    ]
+    return {**rows, "ops": ops, "comms": comms}
+
+
+def by_turns(steps: int) -> Rows:
+    """In each step another rank takes twice as long, forward or backward."""
+    rows = trace_run(steps=steps)
+    names, late = ("forward_step", "backward_step"), 200 * MS
+    ops = []
+    for op in rows["ops"]:
+        turn, rank = divmod(op["step"], 4)
+        slow = names[turn % 2]
+        if op["rank"] == rank and op["op"] == slow:
+            op = {**op, "end_ns": op["end_ns"] + late, "duration_ns": op["duration_ns"] + late}
+        elif op["rank"] == rank and op["op"] == names[1]:
+            op = {**op, "start_ns": op["start_ns"] + late, "end_ns": op["end_ns"] + late}
+        ops.append(op)
+    return {**rows, "ops": ops}
+
+
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Runs of jobs that have nothing to do with each other."""
@@ -432,6 +471,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         "two ranks": {"both": two_slow_ranks()},
         "begun": {"begun": log_run(complete=False, ranks_seen=None, attributes=BEGUN)},
         "calm": {"calm": trace_run()},
+        "awaited": {"awaited": awaited(steps=6)},
+        "by turns": {"by_turns": by_turns(steps=12)},
     }
     runs = {run: rows for job in by_job.values() for run, rows in job.items()}
     for job, its_runs in by_job.items():
@@ -762,6 +803,22 @@ def test_a_stage_that_stays_slow_is_open_when_its_baseline_is_slow(
     assert (incident["kind"], incident["since"]) == ("slow_stage", str(day(4)))
     assert incident["slow_runs"] < 6
     assert incident["open"]
+
+
+def test_to_wait_for_a_late_rank_is_no_exposed_communication(
+    tracelake: Command, jobs: Lake
+) -> None:
+    sql = "SELECT comm_ratio FROM run_summary WHERE run_id = 'awaited'"
+    (summary,) = ask(tracelake, jobs, sql)
+    assert summary["comm_ratio"] > 0.4
+    sql = "SELECT kind FROM opportunities WHERE run_id = 'awaited'"
+    assert ask(tracelake, jobs, sql) == []
+
+
+def test_of_a_job_with_one_stage_it_is_no_cause(tracelake: Command, jobs: Lake) -> None:
+    (run,) = ask(tracelake, jobs, "FROM whatif_runs WHERE run_id = 'by_turns'")
+    assert run["s_peer"] > 1.1
+    assert run["cause"] == "one_kind"
 
 
 def test_a_stage_that_became_slow_is_named_with_its_host(tracelake: Command, jobs: Lake) -> None:

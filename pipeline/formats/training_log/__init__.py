@@ -392,7 +392,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=9,
+    version=10,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,
@@ -426,6 +426,7 @@ FORMAT = LineFormat(
         Record(rf"\s*(?:{'|'.join(ARGUMENTS)}): \d+,?\s*"),
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building (?:\d-D )?device mesh with .*"),
+        Record(r".*Time limit reached\. Elapsed time is .*Signaling Trainer to stop.*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
         Record(HEADING),
         Record(MODEL),

@@ -150,6 +150,8 @@ class JobLines:
         elif found := _DATETIME.fullmatch(text):
             self.attributes["last_datetime"] = found[1]
             self.stopped = "[exiting program " in text
+        elif "Signaling Trainer to stop" in text:  # a Timer of Lightning
+            self.stopped = True
         elif found := _MODEL.fullmatch(text):
             self.model = found[1]
         elif found := _MESH.fullmatch(text):

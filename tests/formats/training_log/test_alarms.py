@@ -105,6 +105,52 @@ def test_a_slowdown_begins_when_the_later_start_of_the_job_came_to_the_step(
     assert seen == {"since": at(7203), "last_seen": at(7203)}
 
 
+def test_a_pause_before_the_next_step_is_no_time_of_a_step(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """The job stopped after a checkpoint, and another start of it went on from there."""
+    said = [
+        f"[titan] {at(2 * step + (36_000 if step > 30 else 0))},000 - root - INFO - step: {step:2}"
+        "  loss:  7.0  memory: 40.0GiB(50%)  tps: 2,048  mfu: 40%"
+        for step in range(1, 61)
+    ]
+    lake = ran(tracelake, tmp_path, lines(*said))
+    times = "SELECT step_ms, list(step) AS steps FROM step_stats GROUP BY 1 ORDER BY 1"
+    usual, none = asked(tracelake, lake, times)
+    assert (usual["step_ms"], len(usual["steps"])) == (2000, 58)
+    assert none == {"step_ms": None, "steps": [1, 31]}
+    assert asked(tracelake, lake, "SELECT kind FROM opportunities") == []
+
+
+def test_the_first_steps_after_each_start_are_no_slow_steps(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """A start takes a minute to compile, which is in the mean of its first ten steps."""
+    log = ""
+    for start in range(4):
+        log += "using world size: 8\n  log_interval .................... 10\n"
+        steps = range(200 * start + 1, 200 * start + 221)
+        log += megatron(steps[9:10], total=820, ms=7000, start=9000 * start)
+        log += megatron(steps[19::10], total=820, start=9000 * start + 100)
+    lake = ran(tracelake, tmp_path, log)
+    (restarts,) = asked(tracelake, lake, "SELECT max(restarts) AS n FROM step_stats")
+    assert restarts == {"n": 3}
+    assert asked(tracelake, lake, "SELECT kind FROM opportunities") == []
+
+
+def test_steps_of_another_sequence_length_are_not_slower(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """The log says itself that the second half has other sizes."""
+    log = ""
+    for half, (length, ms) in enumerate(((2048, 1000), (4096, 1500))):
+        log += f"using world size: 8\n  seq_length ........ {length}\n"
+        steps = range(100 * half + 1, 100 * half + 101)
+        log += megatron(steps, total=200, ms=ms, start=3600 * half)
+    lake = ran(tracelake, tmp_path, log)
+    assert asked(tracelake, lake, "SELECT kind FROM findings") == [{"kind": "contradiction"}]
+
+
 def test_a_validation_is_no_step(tracelake: Command, tmp_path: Path) -> None:
     said = []
     for step in range(1, 41):
@@ -368,9 +414,15 @@ def test_what_launchers_say_of_a_process_that_failed_ended_the_job(
         assert run.facts.attributes["ended_with"] == ended_with.rstrip(".")
 
 
-def test_a_job_that_ends_as_it_was_told_has_ended() -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[exiting program at iteration 30] datetime: 2026-03-01 10:01:00\n",
+        "Time limit reached. Elapsed time is 0:30:00. Signaling Trainer to stop.\n",
+    ],
+)
+def test_a_job_that_ends_as_it_was_told_has_ended(told: str) -> None:
     log = megatron(range(1, 31), total=5000)
-    told = "[exiting program at iteration 30] datetime: 2026-03-01 10:01:00\n"
     for text, ended in ((log, False), (log + told, True), (log + told + log, False)):
         (run,) = parse("training_log", {"train.log": text.encode()}).runs
         assert run.facts.ended is ended
