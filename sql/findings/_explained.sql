@@ -81,8 +81,24 @@ explained AS (
     FROM pairs
     WINDOW whole AS (PARTITION BY incident)
     QUALIFY count(culprit) OVER whole = count(*) OVER whole
+),
+-- While a change lasts, it is no new one where runs are again worse than a baseline that has it.
+lasting AS (
+    SELECT f.run_id, f.incident, min_by(l.incident, l.last_place) AS culprit
+    FROM _found AS f
+    JOIN (
+        SELECT incident, config, series, max(place) AS last_place
+        FROM _found
+        WHERE family = 'regressed' AND incident IN (FROM _lasting_changes)
+        GROUP BY incident, config, series
+    ) AS l
+        ON f.family = 'regressed' AND l.config = f.config AND l.series = f.series AND l.last_place < f.place
+    GROUP BY f.run_id, f.incident
 )
+SELECT run_id, incident, culprit FROM lasting
+UNION ALL
 -- What explains slower steps explains the other figures too.
 SELECT e.run_id, e.incident, coalesce(c.culprit, e.culprit) AS culprit
 FROM explained AS e
+ANTI JOIN lasting AS l USING (run_id, incident)
 LEFT JOIN explained AS c ON c.run_id = e.run_id AND c.incident = e.culprit

@@ -1,6 +1,6 @@
 -- All findings but those of copies, because these are of the run that it repeats, with the series over runs that each belongs to.
--- A series has the same configuration, subject and family of kinds; 3 runs in a row that could have
--- had the finding and do not end it: of a change they have figures, of a rank or host it was compared.
+-- A series has the same configuration, subject and family of kinds. It ends where 3 runs in a row do not
+-- have the finding and could: of steps they have figures, of a rank or host it was compared.
 -- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
@@ -78,8 +78,8 @@ placed AS (
             ELSE l.kind
         END AS family,
         p.config, p.place, p.run_date,
-        CASE WHEN l.kind IN ('regressed', 'drifted', 'slow_stage') THEN p.judged_later
-            ELSE coalesce(s.later, p.later)
+        CASE WHEN l.kind IN ('incomplete', 'unreadable', 'rejects', 'contradiction', 'wrong_values', 'model_failed')
+            THEN p.later ELSE coalesce(s.later, p.measured_later)
         END AS later
     FROM listed AS l
     ANTI JOIN _run_copies AS c USING (run_id)

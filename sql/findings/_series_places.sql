@@ -5,7 +5,8 @@
 -- @grain run_id
 -- @column place BIGINT | From 1.
 -- @column later BIGINT runs | Runs after it.
--- @column judged_later BIGINT runs | Those of them that are judged, as in _fleet_runs.
+-- @column measured_later BIGINT runs | Those of them that have a watched figure.
+-- @column ranked_later BIGINT runs | Those of them in which a rank was compared.
 WITH listed AS (
     SELECT
         f.run_id,
@@ -13,16 +14,18 @@ WITH listed AS (
             AS config,
         f.run_date,
         f.world_size,
-        f.judged
+        f.run_id IN (SELECT run_id FROM _run_metrics WHERE value IS NOT NULL) AS measured,
+        f.run_id IN (SELECT run_id FROM _subject_runs) AS ranked
     FROM _fleet_runs AS f
     JOIN runs AS r USING (run_id)
     WHERE r.config IS NOT NULL AND f.run_date IS NOT NULL
 )
 SELECT
-    * EXCLUDE (judged),
+    * EXCLUDE (measured, ranked),
     row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place,
     count(*) OVER after AS later,
-    count(CASE WHEN judged THEN 1 END) OVER after AS judged_later
+    count(CASE WHEN measured THEN 1 END) OVER after AS measured_later,
+    count(CASE WHEN ranked THEN 1 END) OVER after AS ranked_later
 FROM listed
 WINDOW after AS (
     PARTITION BY config ORDER BY run_date, run_id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING

@@ -21,14 +21,14 @@
 -- @column latest_run VARCHAR | Its latest run.
 -- @column cost_basis VARCHAR | replay where the cost of some of its runs is by replay, and these count alone; else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
--- @column open BOOLEAN | One of the latest 3 runs that could have it has it, of a rank or host one of the latest 20 of the configuration; or the latest bandwidth tests, while they go on with it. Of regressed, drifted and slow_stage also while no run was better since, for 90 days.
+-- @column open BOOLEAN | One of the latest 3 runs that could have it has it, of a rank or host one of the latest 20 of the configuration; or the latest bandwidth tests, while they go on with it. Of regressed, drifted and slow_stage also until 3 runs in a row are better, for 90 days.
 -- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts for a collective and number of ranks per host.
 -- @column run_ids VARCHAR[] | Runs that have it, or whose bandwidth tests show it, the latest last.
 WITH known AS (
     SELECT
         f.*,
         p.run_date,
-        p.world_size,
+        p.world_size, p.ranked_later,
         list_position(['recurring', 'straggler', 'suspect'], f.kind) AS grade
     FROM _found AS f
     JOIN _series_places AS p USING (run_id)
@@ -68,7 +68,7 @@ joined AS (
         min(since) AS since,
         min(place) AS first_place,
         max(place) AS last_place,
-        min(later) AS later,
+        min(later) AS later, min(ranked_later) AS ranked_later,
         greatest(max(run_date), min(since)) AS last_seen,
         count(*) AS slow_runs,
         max_by(cause, place) AS cause,
@@ -107,7 +107,7 @@ SELECT
     j.latest_run,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_bound END AS cost_bound,
-    j.later < 3 AND (j.family NOT IN ('slow_rank', 'slow_node') OR n.runs - j.last_place < baseline_runs())
+    j.later < 3 AND (j.family NOT IN ('slow_rank', 'slow_node') OR j.ranked_later < baseline_runs())
         OR l.incident IS NOT NULL AS open,
     'run' AS runs_unit,
     j.run_ids,

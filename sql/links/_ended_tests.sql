@@ -3,7 +3,7 @@
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | As in _slow_tests.
--- @column reason VARCHAR | host_left: over half of the hosts that it was tested with were tested on 3 later days without it. not_tested: its latest slow test is over 90 days before the latest test of its cluster.
+-- @column reason VARCHAR | host_left: over half of the hosts that it was tested with were tested on 3 later days and for over a week. not_tested: its latest slow test is over 90 days before the latest test of its cluster.
 WITH tests AS (
     SELECT DISTINCT cluster, host, peer_host, unnest(history).run_date::DATE AS day FROM _host_tests
 ),
@@ -20,14 +20,14 @@ subjects AS (
 peers AS (
     SELECT
         s.incident, e.cluster, e.peer_host,
-        max(max(e.day)) OVER (PARTITION BY s.incident) AS last_day
+        any_value(s.last_day) AS last_day
     FROM subjects AS s
     JOIN ends AS e ON e.cluster = s.cluster AND e.host = s.subject
     WHERE s.scope = 'host'
     GROUP BY s.incident, e.cluster, e.peer_host
 ),
 tested_later AS (
-    SELECT p.incident, p.peer_host, count(DISTINCT e.day) >= 3 AS often
+    SELECT p.incident, p.peer_host, coalesce(count(DISTINCT e.day) >= 3 AND max(e.day) - any_value(p.last_day) > 7, false) AS often
     FROM peers AS p
     LEFT JOIN ends AS e ON e.cluster = p.cluster AND e.host = p.peer_host AND e.day > p.last_day
     GROUP BY p.incident, p.peer_host

@@ -422,18 +422,17 @@ def awaited(steps: int) -> Rows:
 
 def by_turns(steps: int) -> Rows:
     """In each step another rank takes twice as long, forward or backward."""
-    rows = trace_run(steps=steps)
-    names, late = ("forward_step", "backward_step"), 200 * MS
-    ops = []
-    for op in rows["ops"]:
+    rows, late = trace_run(steps=steps), 200 * MS
+
+    def turned(op: Row) -> Row:
         turn, rank = divmod(op["step"], 4)
-        slow = names[turn % 2]
-        if op["rank"] == rank and op["op"] == slow:
-            op = {**op, "end_ns": op["end_ns"] + late, "duration_ns": op["duration_ns"] + late}
-        elif op["rank"] == rank and op["op"] == names[1]:
-            op = {**op, "start_ns": op["start_ns"] + late, "end_ns": op["end_ns"] + late}
-        ops.append(op)
-    return {**rows, "ops": ops}
+        slow = ("forward_step", "backward_step")[turn % 2]
+        if op["rank"] != rank or (slow, op["op"]) == ("backward_step", "forward_step"):
+            return op
+        moved = "duration_ns" if op["op"] == slow else "start_ns"
+        return {**op, "end_ns": op["end_ns"] + late, moved: op[moved] + late}
+
+    return {**rows, "ops": [turned(op) for op in rows["ops"]]}
 
 
 @pytest.fixture(scope="module")
@@ -728,7 +727,26 @@ def gaps(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     }
     turns = {f"turns{n}": trace_run(slow=1.5, run_date=day(n), config="turns") for n in (1, 5, 9)}
     stages = [(10, 10)] * 4 + [(10, 14)] * 9
+    alone = {
+        f"aloneone{n:02}": trace_run(ranks=1, run_date=day(n), config="alone") for n in range(4, 26)
+    }
+    cut = logs("cut", [1] * 10, first=5)
+    for rows in cut.values():
+        rows["runs"][0].update(complete=False, ranks_seen=1, ranks_expected=2)
+    short = {
+        f"short{n}": trace_run(slow=1.5, steps=2, run_date=day(n), config="short") for n in range(3)
+    }
+    noisy = (262, 259, 260, 261, 262, 261, 258, 261, 259, 258, 259, 261, 258, 259, 263)
     runs = {
+        **logs("healed", [1] * 4 + [1.3] * 2 + [1] * 4),
+        **logs("blip", [1] * 4 + [1.3] * 7 + [1] + [1.3] * 7),
+        **logs("noisy", [20 + 0.1 * (n % 3) for n in range(7)] + [ms / 10 for ms in noisy]),
+        **logs("cut", [1] * 4 + [1.3]),
+        **cut,
+        **short,
+        **nights([1.5] * 2 + [1] * 7, job="short", first=3),
+        **nights([1.5] * 3, job="alone", first=1),
+        **alone,
         **logs("crashed", [1, 1, 1, 1, 1.3, 1.3, None, None, None, 1.3, 1.3]),
         **logs("restarted", [1] * 4 + [None] * 25 + [1.3, 1.3]),
         **logs("by_turns", [1] * 6 + [1.15, None, 1.15, None]),
@@ -794,6 +812,52 @@ def test_a_rank_that_is_not_in_each_run_is_one_incident(tracelake: Command, gaps
     # After 20 runs without it nobody can say that it is well.
     (left,) = incidents_of(tracelake, gaps, "left", "subject = 'rank 2'")
     assert (left["kind"], left["slow_runs"], left["open"]) == ("recurring", 3, False)
+
+
+def test_runs_of_one_rank_say_nothing_of_another(tracelake: Command, gaps: Lake) -> None:
+    (incident,) = incidents_of(tracelake, gaps, "alone", "subject = 'rank 2'")
+    assert (incident["slow_runs"], incident["open"]) == (3, True)
+
+
+def test_good_runs_end_a_regression_also_where_they_are_incomplete(
+    tracelake: Command, gaps: Lake
+) -> None:
+    for job in ("healed", "cut"):
+        (incident,) = incidents_of(tracelake, gaps, job, "kind = 'regressed'")
+        assert (incident["since"], incident["open"]) == (str(day(4)), False), job
+
+
+def test_runs_without_stragglers_end_a_regression_of_their_number(
+    tracelake: Command, gaps: Lake
+) -> None:
+    """Of none in the baseline no ratio is allowed."""
+    (incident,) = incidents_of(tracelake, gaps, "short", "subject = 'stragglers'")
+    assert (incident["kind"], incident["open"]) == ("regressed", False)
+
+
+def test_one_good_run_ends_no_regression(tracelake: Command, gaps: Lake) -> None:
+    (incident,) = incidents_of(tracelake, gaps, "blip")
+    assert (incident["since"], incident["open"]) == (str(day(4)), True)
+
+
+def test_while_a_regression_lasts_a_drift_is_no_new_one(tracelake: Command, gaps: Lake) -> None:
+    (incident,) = incidents_of(tracelake, gaps, "noisy")
+    assert (incident["since"], incident["open"]) == (str(day(7)), True)
+    known = "SELECT DISTINCT incident FROM findings WHERE run_id LIKE 'noisy%'"
+    assert ask(tracelake, gaps, known) == [{"incident": incident["incident"]}]
+
+
+def test_a_page_of_new_runs_has_what_goes_on_in_their_jobs(
+    tracelake: Command, gaps: Lake, tmp_path: Path
+) -> None:
+    """The latest run of the job has no finding, because its baseline is as slow."""
+    latest = "SELECT run_id FROM findings WHERE run_id = 'blip018'"
+    assert ask(tracelake, gaps, latest) == []
+    page = tmp_path / "page.html"
+    report = ("report", "--lake", gaps.root, "--run", "blip018", "--output", page)
+    assert tracelake(*report).code == 0
+    (incident,) = incidents_of(tracelake, gaps, "blip")
+    assert incident["incident"] in page.read_text()
 
 
 def test_a_stage_that_stays_slow_is_open_when_its_baseline_is_slow(

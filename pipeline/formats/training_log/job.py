@@ -140,6 +140,7 @@ class JobLines:
 
     def read(self, text: str) -> None:
         """Keep what a line says about the job."""
+        self.stopped |= "Signaling Trainer to stop" in text  # of Lightning, at its time limit
         if "using world size" in text:
             self._fresh.clear()  # a job begins; the one before may have ended without a record
             for words, key in _SIZES.items():
@@ -150,8 +151,6 @@ class JobLines:
         elif found := _DATETIME.fullmatch(text):
             self.attributes["last_datetime"] = found[1]
             self.stopped = "[exiting program " in text
-        elif "Signaling Trainer to stop" in text:  # a Timer of Lightning
-            self.stopped = True
         elif found := _MODEL.fullmatch(text):
             self.model = found[1]
         elif found := _MESH.fullmatch(text):

@@ -29,6 +29,12 @@ _INCIDENTS = f"""
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
     WHERE list_has_any(i.run_ids, (SELECT list(run_id) FROM {PAGE_RUNS}))
+        -- What goes on in jobs of the page, though none of its runs shows it.
+        OR i.open AND (
+            i.config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
+            OR i.runs_unit = 'test'
+                AND EXISTS (FROM bandwidth_results SEMI JOIN {PAGE_RUNS} USING (run_id))
+        )
     ORDER BY
         i.open DESC, i.level = 3, i.cost_gpu_hours_per_day DESC NULLS LAST,
         i.level, i.last_seen DESC, i.incident
