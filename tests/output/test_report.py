@@ -463,6 +463,18 @@ def test_an_unknown_run_is_an_error(lake: Lake, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_page_of_new_runs_has_hosts_that_earlier_tests_show_to_be_slow(tmp_path: Path) -> None:
+    log = log_run(complete=True, run_date=NOW.replace(tzinfo=None))
+    tests = link_run()
+    tests["runs"][0]["run_date"] = NOW.replace(tzinfo=None) - timedelta(days=9)
+    lake = make(tmp_path / "lake", {"links": tests, "log": log})
+    page = write(lake, tmp_path / "page.html", since=timedelta(hours=24))
+    assert listed(page) == ["log"]
+    assert "host a" in page.section("Incidents").text
+    alone = write(lake, tmp_path / "alone.html", runs=["log"])
+    assert "No problems found." in alone.text
+
+
 def test_only_runs_dated_within(lake: Lake, tmp_path: Path) -> None:
     page = write(lake, tmp_path / "page.html", since=timedelta(hours=24))
     assert listed(page) == ["log", "slow"]

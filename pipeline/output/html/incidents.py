@@ -31,9 +31,11 @@ _INCIDENTS = f"""
     WHERE list_has_any(i.run_ids, (SELECT list(run_id) FROM {PAGE_RUNS}))
         -- What goes on in jobs of the page, though none of its runs shows it.
         OR i.open AND (
-            i.config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
-            OR i.runs_unit = 'test'
-                AND EXISTS (FROM bandwidth_results SEMI JOIN {PAGE_RUNS} USING (run_id))
+            i.runs_unit = 'test' AND $1
+            OR EXISTS (
+                FROM runs AS r SEMI JOIN {PAGE_RUNS} USING (run_id)
+                WHERE r.config = i.config AND r.run_date >= i.since
+            )
         )
     ORDER BY
         i.open DESC, i.level = 3, i.cost_gpu_hours_per_day DESC NULLS LAST,
@@ -157,15 +159,16 @@ class Fleet:
 
 
 def read_fleet_view(
-    con: duckdb.DuckDBPyConnection, linked: frozenset[str], price: float | None
+    con: duckdb.DuckDBPyConnection, linked: frozenset[str], price: float | None, *, tests: bool
 ) -> Fleet:
     """Return incidents, opportunities and plots of the page's configurations.
 
     Args:
         linked: Runs that the page shows in full.
         price: Of a GPU hour.
+        tests: Also what tests of other runs show to be slow.
     """
-    rows = page_rows(con, _INCIDENTS)
+    rows = page_rows(con, _INCIDENTS, [tests])
     shown = rows[:_CARDS]
     lengths = {row["config"]: row["nights"] for row in page_rows(con, _LENGTHS)}
     troubled = {config: n for n, config in enumerate(dict.fromkeys(row["config"] for row in rows))}
