@@ -82,9 +82,9 @@ explained AS (
     WINDOW whole AS (PARTITION BY incident)
     QUALIFY count(culprit) OVER whole = count(*) OVER whole
 ),
--- While a change lasts, it is no new one where runs are again worse than a baseline that has it.
+-- While a regression lasts, a drift is no other one: the best runs of these days are slow ones of it.
 lasting AS (
-    SELECT f.run_id, f.incident, min_by(l.incident, l.last_place) AS culprit
+    SELECT f.run_id, f.incident, min_by(coalesce(e.culprit, l.incident), l.last_place) AS culprit
     FROM _found AS f
     JOIN (
         SELECT incident, config, series, max(place) AS last_place
@@ -93,6 +93,9 @@ lasting AS (
         GROUP BY incident, config, series
     ) AS l
         ON f.family = 'regressed' AND l.config = f.config AND l.series = f.series AND l.last_place < f.place
+    LEFT JOIN (SELECT incident, min(culprit) AS culprit FROM explained GROUP BY incident) AS e
+        ON e.incident = l.incident
+    WHERE f.incident NOT IN (SELECT incident FROM _found WHERE kind = 'regressed' AND incident IS NOT NULL)
     GROUP BY f.run_id, f.incident
 )
 SELECT run_id, incident, culprit FROM lasting

@@ -78,8 +78,8 @@ placed AS (
             ELSE l.kind
         END AS family,
         p.config, p.place, p.run_date,
-        CASE WHEN l.kind IN ('incomplete', 'unreadable', 'rejects', 'contradiction', 'wrong_values', 'model_failed')
-            THEN p.later ELSE coalesce(s.later, p.measured_later)
+        CASE WHEN l.kind IN ('regressed', 'drifted', 'slow_stage', 'slowed', 'data_loading', 'slow_link')
+            THEN p.measured_later ELSE coalesce(s.later, p.later)
         END AS later
     FROM listed AS l
     ANTI JOIN _run_copies AS c USING (run_id)

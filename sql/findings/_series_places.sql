@@ -5,7 +5,7 @@
 -- @grain run_id
 -- @column place BIGINT | From 1.
 -- @column later BIGINT runs | Runs after it.
--- @column measured_later BIGINT runs | Those of them that have a watched figure.
+-- @column measured_later BIGINT runs | Those of them that are measured, as in _fleet_runs.
 -- @column ranked_later BIGINT runs | Those of them in which a rank was compared.
 WITH listed AS (
     SELECT
@@ -14,7 +14,7 @@ WITH listed AS (
             AS config,
         f.run_date,
         f.world_size,
-        f.run_id IN (SELECT run_id FROM _run_metrics WHERE value IS NOT NULL) AS measured,
+        f.measured,
         f.run_id IN (SELECT run_id FROM _subject_runs) AS ranked
     FROM _fleet_runs AS f
     JOIN runs AS r USING (run_id)

@@ -4,7 +4,8 @@
 -- @internal
 -- @scope fleet
 -- @grain run_id
--- @column judged BOOLEAN | It has a figure that is watched, and is complete, or no ranks are expected: steps of a log have whole times also where its job broke off.
+-- @column measured BOOLEAN | It has a figure that is watched, or times of its stages.
+-- @column judged BOOLEAN | It is measured, and complete, or no ranks are expected: steps of a log have whole times also where its job broke off.
 -- @column judged_before BIGINT | Such runs of its configuration before it, those of one date by run_id; NULL without a date or a configuration.
 WITH listed AS (
     SELECT * REPLACE (
@@ -17,14 +18,21 @@ WITH listed AS (
             ) THEN config
         END AS config
     ),
-    (coalesce(complete, false) OR ranks_seen IS NULL)
-        AND run_id IN (SELECT run_id FROM _run_metrics WHERE value IS NOT NULL) AS judged
+    run_id IN (
+        SELECT run_id FROM _run_metrics WHERE value IS NOT NULL
+        UNION ALL
+        SELECT run_id FROM stage_balance WHERE micro_batch_ms IS NOT NULL
+    ) AS measured
     FROM runs
+),
+known AS (
+    SELECT *, measured AND (coalesce(complete, false) OR ranks_seen IS NULL) AS judged FROM listed
 )
 SELECT
     run_id,
     config,
     run_date,
+    measured,
     judged,
     world_size,
     CASE WHEN run_date IS NOT NULL AND config IS NOT NULL THEN
@@ -34,5 +42,5 @@ SELECT
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
     END AS judged_before
-FROM listed
+FROM known
 ANTI JOIN _run_copies USING (run_id)

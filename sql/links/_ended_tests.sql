@@ -17,19 +17,22 @@ subjects AS (
     FROM _slow_tests
     GROUP BY incident, cluster, scope, subject
 ),
-peers AS (
-    SELECT
-        s.incident, e.cluster, e.peer_host,
-        any_value(s.last_day) AS last_day
+own AS (
+    SELECT s.incident, s.last_day, e.cluster, e.peer_host, e.day
     FROM subjects AS s
     JOIN ends AS e ON e.cluster = s.cluster AND e.host = s.subject
     WHERE s.scope = 'host'
-    GROUP BY s.incident, e.cluster, e.peer_host
+),
+peers AS (
+    SELECT incident, cluster, peer_host, any_value(last_day) AS last_day
+    FROM own
+    GROUP BY incident, cluster, peer_host
 ),
 tested_later AS (
     SELECT p.incident, p.peer_host, coalesce(count(DISTINCT e.day) >= 3 AND max(e.day) - any_value(p.last_day) > 7, false) AS often
     FROM peers AS p
     LEFT JOIN ends AS e ON e.cluster = p.cluster AND e.host = p.peer_host AND e.day > p.last_day
+        AND e.day NOT IN (SELECT day FROM own AS o WHERE o.incident = p.incident AND day IS NOT NULL)
     GROUP BY p.incident, p.peer_host
 ),
 ended AS (

@@ -86,7 +86,7 @@ marked AS (
         END AS slow,
         CASE WHEN slow THEN coalesce(
             list_position(
-                list_transform(history, lambda test: NOT test.cut AND test.busbw_gbps >= least_gbps), true
+                list_transform(history, lambda test: NOT test.cut AND coalesce(test.busbw_gbps >= least_gbps, true)), true
             ),
             len(history) + 1
         ) END AS ok_place

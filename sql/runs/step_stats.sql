@@ -5,7 +5,7 @@
 -- @column loss DOUBLE | Loss, median over copies; NULL where the record sums several steps.
 -- @column busiest_stage INTEGER | Stage with the most time per micro-batch.
 -- @column imbalance_ratio DOUBLE | Largest time per micro-batch of a stage over the mean of the stages; 1 is even.
--- @column warmup BOOLEAN | Step 1 of a log, and the first step after a restart; leading steps of a trace of 3 or more that take over twice the median of those after them.
+-- @column warmup BOOLEAN | Step 1 of a log, and the steps of the first record after a restart; leading steps of a trace of 3 or more that take over twice the median of those after them.
 -- @column outlier BOOLEAN | Off the median by over 5 x 1.4826 x MAD, the MAD at least 1 % of the median, warm-up left out.
 -- @column stages_reason VARCHAR | Why there is no busiest stage.
 -- @column time_basis VARCHAR | What step_ms is: traced; own, the record of this step; mean, of a record over several steps; samples_per_s, the batch over the printed samples per second; dates, the time between two records over their steps. NULL without a time.

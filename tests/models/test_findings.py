@@ -738,6 +738,12 @@ def gaps(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     }
     noisy = (262, 259, 260, 261, 262, 261, 258, 261, 259, 258, 259, 261, 258, 259, 263)
     runs = {
+        **logs("worse", [1] * 6 + [1.3] * 25 + [1.8] * 5),
+        **{
+            f"always{n}": trace_run(slow=1.5, steps=2, run_date=day(n), config="always")
+            for n in range(3)
+        },
+        **nights([1.5] * 7, job="always", first=3),
         **logs("healed", [1] * 4 + [1.3] * 2 + [1] * 4),
         **logs("blip", [1] * 4 + [1.3] * 7 + [1] + [1.3] * 7),
         **logs("noisy", [20 + 0.1 * (n % 3) for n in range(7)] + [ms / 10 for ms in noisy]),
@@ -833,6 +839,30 @@ def test_runs_without_stragglers_end_a_regression_of_their_number(
     """Of none in the baseline no ratio is allowed."""
     (incident,) = incidents_of(tracelake, gaps, "short", "subject = 'stragglers'")
     assert (incident["kind"], incident["open"]) == ("regressed", False)
+
+
+def test_a_number_of_stragglers_that_stays_is_an_open_regression(
+    tracelake: Command, gaps: Lake
+) -> None:
+    """Of the second run on the baseline has one, too: the first found none."""
+    (incident,) = incidents_of(tracelake, gaps, "always", "subject = 'stragglers'")
+    assert (incident["since"], incident["slow_runs"]) == (str(day(3)), 1)
+    assert incident["open"]
+
+
+def test_a_further_regression_is_an_incident_while_the_first_lasts(
+    tracelake: Command, gaps: Lake
+) -> None:
+    found = incidents_of(tracelake, gaps, "worse")
+    assert [(row["since"], row["open"]) for row in found] == [
+        (str(day(6)), True),
+        (str(day(31)), True),
+    ]
+
+
+def test_findings_name_incidents_that_there_are(tracelake: Command, gaps: Lake) -> None:
+    without = "FROM findings WHERE incident NOT IN (SELECT incident FROM incidents)"
+    assert ask(tracelake, gaps, without) == []
 
 
 def test_one_good_run_ends_no_regression(tracelake: Command, gaps: Lake) -> None:
@@ -1222,6 +1252,7 @@ def slowed_runs(times: np.ndarray) -> tuple[int, int]:
             " global_batch_size BIGINT, tokens_per_s DOUBLE)"
         )
         con.execute("CREATE TABLE _log_records (run_id VARCHAR, step INT, record INT)")
+        con.execute("CREATE TABLE faults (run_id VARCHAR, name VARCHAR)")
         con.register(
             "step_stats",
             pa.table(

@@ -229,7 +229,8 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     with connect() as con:
         con.execute(catalog().macros)
         create_empty_tables(con)
-        con.execute(f"CREATE TEMP TABLE run_summary ({ddl(catalog().columns['run_summary'])})")
+        for name in ("run_summary", "stage_balance"):
+            con.execute(f"CREATE TEMP TABLE {name} ({ddl(catalog().columns[name])})")
         yield con
 
 

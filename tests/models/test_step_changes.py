@@ -188,7 +188,7 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
     with connect() as con:
         con.execute(catalog().macros)
         create_empty_tables(con)
-        for name in ("op_shares", "run_summary", "run_history"):
+        for name in ("op_shares", "run_summary", "run_history", "stage_balance"):
             con.execute(f"CREATE TEMP TABLE {name} ({ddl(columns[name])})")
         dated = [[run.run_id, run.config, run.run_date, run.complete] for run in runs]
         con.executemany(

@@ -34,7 +34,10 @@ _INCIDENTS = f"""
             i.runs_unit = 'test' AND $1
             OR EXISTS (
                 FROM runs AS r SEMI JOIN {PAGE_RUNS} USING (run_id)
-                WHERE r.config = i.config AND r.run_date >= i.since
+                WHERE r.run_date >= i.since
+                    AND i.config IN (
+                        r.config, concat(r.config, ' label=', replace(r.label, ' ', '_'))
+                    )
             )
         )
     ORDER BY
