@@ -3,7 +3,7 @@
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | As in _slow_tests.
--- @column reason VARCHAR | host_left: over half of the hosts that it was tested with were tested on 3 later days and for over a week. not_tested: its latest slow test is over 90 days before the latest test of its cluster.
+-- @column reason VARCHAR | host_left: over half of the hosts that it was tested with were tested without it on 3 later days and for over a week. not_tested: its latest slow test is over 90 days before the latest test of its cluster.
 WITH tests AS (
     SELECT DISTINCT cluster, host, peer_host, unnest(history).run_date::DATE AS day FROM _host_tests
 ),
