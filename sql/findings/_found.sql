@@ -1,4 +1,4 @@
--- All findings but those of copies, because these are of the run that it repeats, with the series over runs that each belongs to.
+-- All findings, with the series that each belongs to; what is wrong with a copy is of the run that it repeats.
 -- A series has the same configuration, subject and family of kinds. It ends where 3 runs in a row do not
 -- have the finding and could: of steps they have figures, of a rank or host it was compared.
 -- @internal

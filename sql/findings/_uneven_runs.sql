@@ -1,6 +1,7 @@
 -- Runs whose steps do not have the same work, so that a longer step is not a slower one.
--- The samples of a step change, or what its log says of the sizes of the job, or its tokens do, as where a step generates what it trains on: between their quarters
--- lies more than a tenth of the median. What pauses a few steps does not show there.
+-- The samples of a step change, or its log says that sizes of the job do, or its tokens do, as where a
+-- step generates what it trains on: between their quarters lies more than a tenth of the median. What
+-- pauses a few steps does not show there.
 -- @internal
 -- @grain run_id
 WITH tokens AS (

@@ -28,7 +28,9 @@ WITH known AS (
     SELECT
         f.*,
         p.run_date,
-        p.world_size, p.ranked_later,
+        p.world_size,
+        p.later AS later_runs,
+        p.ranked_later,
         list_position(['recurring', 'straggler', 'suspect'], f.kind) AS grade
     FROM _found AS f
     JOIN _series_places AS p USING (run_id)
@@ -66,9 +68,9 @@ joined AS (
             ELSE any_value(series)
         END AS subject,
         min(since) AS since,
-        min(place) AS first_place,
-        max(place) AS last_place,
-        min(later) AS later, min(ranked_later) AS ranked_later,
+        max(later_runs) + 1 AS runs,
+        min(later) AS later,
+        min(ranked_later) AS ranked_later,
         greatest(max(run_date), min(since)) AS last_seen,
         count(*) AS slow_runs,
         max_by(cause, place) AS cause,
@@ -83,11 +85,6 @@ joined AS (
         median(lost_ratio * world_size * 24) AS cost_gpu_hours_per_day
     FROM costed
     GROUP BY incident
-),
-lengths AS (
-    SELECT config, max(place) AS runs
-    FROM _series_places
-    GROUP BY config
 )
 SELECT
     j.incident,
@@ -98,7 +95,7 @@ SELECT
     j.subject,
     j.since,
     j.last_seen,
-    n.runs - j.first_place + 1 AS runs,
+    j.runs,
     j.slow_runs,
     j.cause,
     j.evidence,
@@ -113,7 +110,6 @@ SELECT
     j.run_ids,
     j.brief
 FROM joined AS j
-JOIN lengths AS n USING (config)
 LEFT JOIN _lasting_changes AS l USING (incident)
 ANTI JOIN _explained AS e USING (incident)
 UNION ALL BY NAME

@@ -1,9 +1,10 @@
--- Hosts and links that tests showed to be slow, and with which tests do not go on: the host was drained, or its cluster is gone.
+-- Hosts and links that tests showed to be slow, and with which tests do not go on.
+-- A host was drained: over half of the hosts that it was tested with were tested without it on 3 later
+-- days and for over a week. Any: its latest slow test is over 90 days before the latest of its cluster.
 -- @internal
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | As in _slow_tests.
--- @column reason VARCHAR | host_left: over half of the hosts that it was tested with were tested without it on 3 later days and for over a week. not_tested: its latest slow test is over 90 days before the latest test of its cluster.
 WITH tests AS (
     SELECT DISTINCT cluster, host, peer_host, unnest(history).run_date::DATE AS day FROM _host_tests
 ),
@@ -29,24 +30,21 @@ peers AS (
     GROUP BY incident, cluster, peer_host
 ),
 tested_later AS (
-    SELECT p.incident, p.peer_host, coalesce(count(DISTINCT e.day) >= 3 AND max(e.day) - any_value(p.last_day) > 7, false) AS often
+    SELECT
+        p.incident, p.peer_host,
+        coalesce(count(DISTINCT e.day) >= 3 AND max(e.day) - any_value(p.last_day) > 7, false) AS often
     FROM peers AS p
     LEFT JOIN ends AS e ON e.cluster = p.cluster AND e.host = p.peer_host AND e.day > p.last_day
         AND e.day NOT IN (SELECT day FROM own AS o WHERE o.incident = p.incident AND day IS NOT NULL)
     GROUP BY p.incident, p.peer_host
-),
-ended AS (
-    SELECT incident, 'host_left' AS reason
-    FROM tested_later
-    GROUP BY incident
-    HAVING 2 * count(*) FILTER (often) > count(*)
-    UNION ALL
-    SELECT s.incident, 'not_tested'
-    FROM subjects AS s
-    JOIN ends AS e USING (cluster)
-    GROUP BY s.incident, s.last_day
-    HAVING max(e.day) - s.last_day > 90
 )
-SELECT incident, min(reason) AS reason
-FROM ended
+SELECT incident
+FROM tested_later
 GROUP BY incident
+HAVING 2 * count(*) FILTER (often) > count(*)
+UNION
+SELECT s.incident
+FROM subjects AS s
+JOIN ends AS e USING (cluster)
+GROUP BY s.incident, s.last_day
+HAVING max(e.day) - s.last_day > 90

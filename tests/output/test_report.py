@@ -475,6 +475,20 @@ def test_a_page_of_new_runs_has_hosts_that_earlier_tests_show_to_be_slow(tmp_pat
     assert "No problems found." in alone.text
 
 
+def test_a_page_has_what_goes_on_in_a_job_that_its_label_tells(tmp_path: Path) -> None:
+    config = "format=training_log global_batch_size=8"
+    job: dict[str, Any] = {"config": config, "ranks_seen": None}
+    runs = {
+        f"{label}{n}": log_run(**job, label=label, complete=n > 0, run_date=NOW + timedelta(days=n))
+        for label in ("one", "other")
+        for n in range(2)
+    }
+    lake = make(tmp_path / "lake", runs)
+    page = write(lake, tmp_path / "page.html", runs=["one1"])
+    (card,) = page.section("Incidents").all("article")
+    assert card.all("h3")[0].text.startswith("warning one one0 incomplete")
+
+
 def test_only_runs_dated_within(lake: Lake, tmp_path: Path) -> None:
     page = write(lake, tmp_path / "page.html", since=timedelta(hours=24))
     assert listed(page) == ["log", "slow"]

@@ -34,10 +34,9 @@ _INCIDENTS = f"""
             i.runs_unit = 'test' AND $1
             OR EXISTS (
                 FROM runs AS r SEMI JOIN {PAGE_RUNS} USING (run_id)
-                WHERE r.run_date >= i.since
-                    AND i.config IN (
-                        r.config, concat(r.config, ' label=', replace(r.label, ' ', '_'))
-                    )
+                JOIN runs AS o ON o.run_id = i.latest_run AND o.config = r.config
+                -- Of a job whose size is not known the label tells which it is.
+                WHERE r.run_date >= i.since AND (i.config = o.config OR r.label = o.label)
             )
         )
     ORDER BY
