@@ -88,7 +88,9 @@ CREATE TEMP MACRO layer_kind(layer, layer_index) AS
 -- micro-batch, with v virtual stages each: v = 1 is 1F1B.
 CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS m * busiest + (total - busiest) / v;
 
--- The ranks that a rank is compared with, in words.
+-- A rank with what is known of its place, in words, and the ranks that it is compared with.
+CREATE TEMP MACRO rank_placed(rank, stage, host, device) AS concat('rank ', rank,
+    ' (' || nullif(concat_ws(', ', 'stage ' || stage, 'host ' || host, 'device ' || device), '') || ')');
 CREATE TEMP MACRO peers_named(peers) AS CASE peers WHEN 1 THEN 'its peer' ELSE format('the median of {} peers', peers) END;
 
 -- What a figure may lose against `median_value` without being worse: 10 %, three times the spread

@@ -2,6 +2,7 @@
 -- The ranks of the step times change (Pettitt 1979, p below 0.001), which tells two levels; the step divides best
 -- what is below the middle of these from what is above. It must be a jump: the 5 steps after it, and the last 5,
 -- exceed the 5 before it as their medians do, and 9 in 10 steps on either side are on their side of half the bound.
+-- Either side has 10 records or more; 3 are enough where a rank became slow at that step.
 -- @internal
 -- @grain run_id
 -- @column since_step INTEGER | First slow step.
@@ -47,7 +48,7 @@ levels AS (
     GROUP BY c.run_id
 ),
 cut AS (
-    SELECT run_id, any_value(steps) AS steps, arg_min(place, (above, place)) AS last_fast
+    SELECT run_id, any_value(steps) AS steps, arg_min(place, (above, place)) AS last_fast, 10 AS least_seen
     FROM (
         SELECT
             s.run_id, s.steps, s.place,
@@ -56,10 +57,15 @@ cut AS (
         JOIN levels AS l USING (run_id)
     )
     GROUP BY run_id
+    UNION ALL
+    SELECT s.run_id, any_value(s.steps), max(s.place), 3
+    FROM _late_ranks AS k
+    JOIN steady AS s ON s.run_id = k.run_id AND s.step < k.since_step
+    GROUP BY s.run_id
 ),
 parts AS (
     SELECT
-        c.run_id,
+        c.run_id, c.least_seen,
         any_value(c.steps) AS steps,
         min(s.step) FILTER (place > last_fast) AS since_step,
         count(*) FILTER (place > last_fast) AS slow_steps,
@@ -76,7 +82,7 @@ parts AS (
         count(DISTINCT record) FILTER (place > last_fast) AS after_seen
     FROM cut AS c
     JOIN steady AS s USING (run_id)
-    GROUP BY c.run_id
+    GROUP BY c.run_id, c.least_seen
 ),
 records AS (
     -- Of a step that was trained once more, the later record has the time.
@@ -98,7 +104,8 @@ ANTI JOIN _uneven_runs USING (run_id)
 ANTI JOIN straggler_ranks AS k
     ON k.run_id = p.run_id AND abs(k.since_step - p.since_step) <= 1 AND k.verdict IN ('straggler', 'suspect')
 ASOF LEFT JOIN records AS r ON r.run_id = p.run_id AND r.step >= p.since_step
-WHERE least(p.before_seen, p.after_seen) >= 10
+WHERE least(p.before_seen, p.after_seen) >= p.least_seen
     AND least(p.after_ms - p.before_ms, p.right_ms - p.left_ms, p.last_ms - p.left_ms) > p.bound_ms
     AND p.before_most_ms < p.before_ms + p.bound_ms / 2
     AND p.after_least_ms > p.before_ms + p.bound_ms / 2
+QUALIFY row_number() OVER (PARTITION BY p.run_id ORDER BY p.least_seen DESC) = 1

@@ -16,6 +16,7 @@ SELECT
     'slowed' AS kind,
     CASE WHEN w.after_ms - w.before_ms > 2 * w.bound_ms THEN 'critical' ELSE 'warning' END AS severity,
     'steps' AS subject,
+    k.rank, k.stage, k.host, k.device,
     w.since,
     format(
         'steps take {:.1f} ms since step {}{}, {:.1f} % longer than before ({:.1f} ms): {} of {} steps{}.',
@@ -25,18 +26,27 @@ SELECT
             '; in {} the slowest rank{} went from {:.1f} to {:.1f} ms, the fastest from {:.1f} to {:.1f} ms',
             t.name, coalesce(format(' ({})', t.rank), ''), t.longest_before_ms, t.longest_ms,
             t.shortest_before_ms, t.shortest_ms
-        ), '')
+        ), '; ' || k.seen, '')
     ) AS evidence,
-    format('{:.1f} % longer since step {}', 100 * (w.after_ms / w.before_ms - 1), w.since_step) AS brief,
+    concat(
+        format('{:.1f} % longer since step {}', 100 * (w.after_ms / w.before_ms - 1), w.since_step),
+        format(', with rank {}', k.rank)
+    ) AS brief,
     ratio(w.slow_steps * (w.after_ms - w.before_ms), s.steps_ms) AS lost_ratio,
     'bound' AS cost_basis,
     'unclear' AS cause,
-    'See what happened at that time: logs of hosts and network, other jobs, checkpoints, a restart.'
-        || CASE WHEN t.name IS NULL THEN '' ELSE ' Some ranks are slow, not all: trace them.' END AS advice
+    CASE WHEN k.rank IS NOT NULL
+        THEN format(
+            'Check clocks, temperature and ECC of rank {}{}, or drain it.', k.rank, coalesce(' on host ' || k.host, '')
+        )
+        ELSE 'See what happened at that time: logs of hosts and network, other jobs, checkpoints, a restart.'
+            || CASE WHEN t.name IS NULL THEN '' ELSE ' Some ranks are slow, not all: trace them.' END
+    END AS advice
 FROM _slowed_runs AS w
 JOIN _run_spans AS s USING (run_id)
 LEFT JOIN _slowed_timers AS t USING (run_id)
-UNION ALL
+LEFT JOIN _late_ranks AS k ON k.run_id = w.run_id AND abs(k.since_step - w.since_step) <= 1
+UNION ALL BY NAME
 SELECT
     g.run_id,
     'slowed' AS kind,

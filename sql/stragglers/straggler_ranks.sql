@@ -78,11 +78,8 @@ SELECT
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END
         AS waiting_rank_ms,
     CASE WHEN j.verdict IN ('straggler', 'suspect') THEN concat(
-        format(
-            'rank {} ({}): ',
-            j.rank,
-            concat_ws(', ', 'stage ' || j.stage, 'host ' || p.host, 'device ' || p.device)
-        ),
+        rank_placed(j.rank, j.stage, p.host, p.device),
+        ': ',
         concat_ws(
             '; ',
             concat_ws(

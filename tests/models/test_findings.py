@@ -240,11 +240,11 @@ def test_one_truth_about_a_straggler(
     assert set(kinds.split(", ")) == {row["kind"] for row in evidence}
 
 
-def late(**facts: Any) -> Rows:
-    """Rank 2 is twice as slow in forward steps from step 5 of 12; before it is 0.1 ms over."""
+def late(since: int = 5, **facts: Any) -> Rows:
+    """Rank 2 is twice as slow in forward steps from one of 12 steps; before it is 0.1 ms over."""
     fine, slow = (trace_run(slow=n, steps=12, **facts) for n in (1.001, 2.0))
     ops = [
-        fast if fast["step"] < 5 else op for fast, op in zip(fine["ops"], slow["ops"], strict=True)
+        fast if fast["step"] < since else op for fast, op in zip(fine["ops"], slow["ops"], strict=True)
     ]
     return {**fine, "ops": ops}
 
@@ -264,6 +264,24 @@ def test_a_rank_that_becomes_slow_within_a_run_says_so_by_one_statistic(
     assert (rank["forward_slowdown"], rank["since_step"]) == (pytest.approx(180 / 80), 5)
     (summary,) = ask(tracelake, jobs, f"FROM run_summary WHERE {of_run}")
     assert summary["time_lost_ms"] == rank["time_lost_ms"] == pytest.approx(8 * 100 + 4 * 0.1)
+
+
+def test_a_rank_that_becomes_slow_too_late_for_a_verdict_is_named_with_the_slower_steps(
+    tracelake: Command, jobs: Lake
+) -> None:
+    """Three steps are enough, where it is slow in all of them and the steps are longer; two not."""
+    verdicts = "FROM straggler_ranks WHERE run_id IN ('later', 'latest') AND slow_steps > 0"
+    rows = ask(tracelake, jobs, f"SELECT run_id, verdict, since_step {verdicts} ORDER BY 1")
+    assert [tuple(row.values()) for row in rows] == [("later", "ok", 10), ("latest", "ok", 11)]
+    (found,) = findings_of(tracelake, jobs, "later", "latest")
+    assert (found["run_id"], found["kind"], found["severity"]) == ("later", "slowed", "critical")
+    assert (found["rank"], found["stage"]) == (2, 0)
+    assert found["evidence"] == (
+        "steps take 400.0 ms since step 10, 33.3 % longer than before (300.1 ms): 3 of 12 steps;"
+        " rank 2 (stage 0) computes 1.36 times as long as the median of 3 peers from step 10 on."
+    )
+    assert found["brief"] == "33.3 % longer since step 10, with rank 2"
+    assert found["advice"] == "Check clocks, temperature and ECC of rank 2, or drain it."
 
 
 def two_slow_ranks() -> Rows:
@@ -467,6 +485,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Lake:
             "even": pipelined(),
         },
         "late": {"late": late()},
+        "later": {"later": late(10)},
+        "latest": {"latest": late(11)},
         "two ranks": {"both": two_slow_ranks()},
         "begun": {"begun": log_run(complete=False, ranks_seen=None, attributes=BEGUN)},
         "calm": {"calm": trace_run()},
@@ -1247,6 +1267,7 @@ def slowed_runs(times: np.ndarray) -> tuple[int, int]:
         con.execute(
             "CREATE TABLE straggler_ranks (run_id VARCHAR, since_step INT, verdict VARCHAR)"
         )
+        con.execute("CREATE TABLE _late_ranks (run_id VARCHAR, since_step INT)")
         con.execute(
             "CREATE TABLE train_steps (run_id VARCHAR, step INT, logged_at TIMESTAMP,"
             " global_batch_size BIGINT, tokens_per_s DOUBLE)"
