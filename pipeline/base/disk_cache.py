@@ -37,12 +37,19 @@ def places() -> list[Path]:
     if chosen:
         return [Path(chosen)]
     parents = [Path(__file__).resolve().parent.parent / "__pycache__"]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    if cache.is_absolute():
-        return [*parents, cache / "tracelake"]
-    with contextlib.suppress(RuntimeError):  # neither HOME nor an entry in the user database
-        parents.append(Path.home() / ".cache" / "tracelake")
+    with contextlib.suppress(RuntimeError):
+        parents.append(user_cache())
     return parents
+
+
+def user_cache() -> Path:
+    """Return the user's cache folder: below `XDG_CACHE_HOME` if that is absolute, else `~/.cache`.
+
+    Raises:
+        RuntimeError: There is neither HOME nor an entry in the user database.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "tracelake"
 
 
 def cache_of(kind: str, *depends_on: str) -> DiskCache:

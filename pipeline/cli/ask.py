@@ -129,15 +129,16 @@ def answer(
             raise UsageError("the run is given twice", hint="leave out --param run=")
         given["run"] = read(opened, "the run", lambda con: resolve_run(con, run))
     values = _bind(opened, saved, given) if run is None else saved.bind(given)
-    shown = output is None and form == "table"
-    if shown:
-        answers = run_query(opened, saved.sql, values)
-        if not sum(batch.num_rows for rows in answers for batch in rows):
-            typer.echo(f"No rows. {saved.question} {saved.reading}")
-            return
-    print_table(run_query(opened, saved.sql, values), form, output)
-    if shown:
-        typer.echo(f"\n{saved.question} {saved.reading}")
+    rows = run_query(opened, saved.sql, values)
+    if output is not None or form != "table":
+        print_table(rows, form, output)
+        return
+    (found,) = (reader.read_all() for reader in rows)
+    if not found.num_rows:
+        typer.echo(f"No rows. {saved.question} {saved.reading}")
+        return
+    print_table(found, form, output)
+    typer.echo(f"\n{saved.question} {saved.reading}")
 
 
 @command(epilog="Example: tracelake examples")

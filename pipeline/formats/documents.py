@@ -62,7 +62,7 @@ class DocumentParser:
 
     def finish(self) -> RunFacts:
         """Read the documents."""
-        documents = {source: b"".join(parts) for source, parts in self._parts.items()}
+        documents = {source: b"".join(self._parts.pop(source)) for source in [*self._parts]}
         try:
             facts, found = self._read(self._run, documents)
         except BadDocumentError as error:

@@ -106,11 +106,18 @@ class _Grouping:
 
     def _packed_contents(self, location: str) -> dict[int, str | None]:
         """Return hashes of all files of a tar, by identity of their entries, in one pass."""
-        entries = [
-            c.entry for found in self._sniffed.files for c in found if c.entry.location == location
-        ]
+        entries = self._packed[location]
         hashes = packed_hashes(entries)
         return {id(entry): hashes[entry.position] for entry in entries}
+
+    @functools.cached_property
+    def _packed(self) -> Mapping[str, list[FileRef]]:
+        """All files of tars, by the location of the tar."""
+        by_location: dict[str, list[FileRef]] = defaultdict(list)
+        for file in itertools.chain.from_iterable(self._sniffed.files):
+            if file.entry.packed:
+                by_location[file.entry.location].append(file.entry)
+        return by_location
 
     # --- one run --------------------------------------------------------------------------
 

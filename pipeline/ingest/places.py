@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tracelake.formats import Places
 from tracelake.ingest.hosts import Place
@@ -27,13 +27,13 @@ def name_hosts(sniffed: Sniffed) -> None:
     where they agree.
     """
     for number, files in enumerate(sniffed.files):
-        if all(_placed(c) for c in files):
-            continue
+        wanted = {folder for c in files if not _placed(c) for folder in _folders(c)}
         known: _Known = defaultdict(dict)
         unclear: set[tuple[str, int]] = set()
         for c in files:
-            if places := _read(c):
-                folder, size = posixpath.dirname(c.facts.path), places.world_size
+            folder = posixpath.dirname(c.facts.path)
+            if folder in wanted and (places := _read(c)):
+                size = places.world_size
                 before = known[folder].get(size, {})
                 if any(before.get(rank, place) != place for rank, place in places.by_rank.items()):
                     unclear.add((folder, size))
@@ -46,6 +46,15 @@ def name_hosts(sniffed: Sniffed) -> None:
 
 def _placed(file: InputFile) -> bool:
     return file.facts.rank is None or file.facts.host is not None
+
+
+def _folders(file: InputFile) -> Iterator[str]:
+    """Yield the folder of a file, and those above it."""
+    folder = posixpath.dirname(file.facts.path)
+    yield folder
+    while folder:
+        folder = posixpath.dirname(folder)
+        yield folder
 
 
 def _read(file: InputFile) -> Places | None:
@@ -62,10 +71,7 @@ def _named(file: InputFile, known: _Known) -> InputFile:
     rank = file.facts.rank
     if rank is None or _placed(file):
         return file
-    folder = posixpath.dirname(file.facts.path)
-    while folder and folder not in known:
-        folder = posixpath.dirname(folder)
-    jobs = known.get(folder, {})
+    jobs = next((known[folder] for folder in _folders(file) if folder in known), {})
     size = file.facts.topology.get("world_size")
     if size is None and len(jobs) == 1:  # else nothing says of which job the file is
         (size,) = jobs

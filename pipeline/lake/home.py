@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tracelake.base import files
+from tracelake.base.disk_cache import user_cache
 from tracelake.base.errors import (
     ChangedError,
     LakeError,
@@ -166,14 +167,13 @@ def part_files_at(base: str) -> PartFiles:
 
 
 def mirror_root(place: StorePath) -> Path:
-    """Return the folder of a lake's copy: below XDG_CACHE_HOME, else ~/.cache.
+    """Return the folder of a lake's copy; see `user_cache`.
 
     Raises:
         LakeError: There is no home folder.
     """
-    cache = os.environ.get("XDG_CACHE_HOME")
     try:
-        parent = Path(cache) if cache else Path.home() / ".cache"
+        parent = user_cache()
     except RuntimeError as error:
         raise LakeError(
             "there is no home folder for the copy of the lake's small files",
@@ -181,4 +181,4 @@ def mirror_root(place: StorePath) -> Path:
             hint="set XDG_CACHE_HOME to a folder of your own",
         ) from error
     digest = hashlib.sha256(place.uri.encode()).hexdigest()[:16]
-    return parent / "tracelake" / "lakes" / f"{place.name}-{digest}"
+    return parent / "lakes" / f"{place.name}-{digest}"

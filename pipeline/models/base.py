@@ -20,6 +20,7 @@ from tracelake.base.errors import (
     RowsError,
     ShortMemoryError,
     StoreError,
+    advice_on,
 )
 from tracelake.base.signals import raise_if_ending
 from tracelake.lake.layout import names_runs
@@ -33,7 +34,7 @@ _PLACE = "lake"
 _OF_STORE = re.compile(
     r"^(?:[\w.]+\.)?(StoreError|FileNotFoundError|PermissionError): (.+)$", re.MULTILINE
 )
-_REFUSALS = [os.strerror(code) for code in REFUSED]
+_REFUSALS = {os.strerror(code): code for code in REFUSED}
 _NO_FILE = ("No files found", os.strerror(errno.ENOENT))
 _DAMAGED = "verify with: tracelake check"
 REBUILD = "make the warehouse anew: tracelake build"
@@ -68,10 +69,8 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         ) from None
     except (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException) as error:
         if refusal := next((sign for sign in _REFUSALS if sign in str(error)), None):
-            raise RefusedError(
-                f"{subject}: {refusal}",
-                hint="free space or raise the limit, then run the command again",
-            ) from error
+            advice = advice_on(OSError(_REFUSALS[refusal], refusal))
+            raise RefusedError(f"{subject}: {refusal}", hint=advice) from error
         if not isinstance(error, duckdb.IOException):
             raise
         gone = ".parquet" in str(error) and any(sign in str(error) for sign in _NO_FILE)

@@ -38,6 +38,7 @@ _Con: TypeAlias = duckdb.DuckDBPyConnection
 
 MAX_ROWS = 1000
 _SECONDS = 60.0
+_AGAIN_SECONDS = 0.05
 _MEMORY = 1_000_000_000
 # Runs of an answer whose reasons and evidence are given.
 _RUNS = 10
@@ -221,8 +222,16 @@ class _Tools:
         """Return the result of the work on the warehouse that is in place now."""
 
         def once(con: _Con) -> _T:
-            ends = threading.Timer(_SECONDS, con.interrupt)
-            ends.start()
+            ended = threading.Event()
+
+            def interrupt() -> None:
+                # Again, because between two statements nothing is interrupted.
+                seconds = _SECONDS
+                while not ended.wait(seconds):
+                    con.interrupt()
+                    seconds = _AGAIN_SECONDS
+
+            threading.Thread(target=interrupt, daemon=True).start()
             try:
                 return work(con)
             except duckdb.InterruptException as error:
@@ -232,7 +241,7 @@ class _Tools:
             except duckdb.Error as error:
                 raise query_error(self._lake, str(error), limited=True) from error
             finally:
-                ends.cancel()
+                ended.set()
 
         return ask(self._lake, "the lake", once, memory=_MEMORY)
 

@@ -305,7 +305,8 @@ def check_parts(
         ("parts_of_runs", UNNAMED),
     ):
         if parts := [part for part, found in losses.parts.items() if found == damage]:
-            runs = [run for run, lost in losses.runs.items() if not set(parts).isdisjoint(lost)]
+            there = frozenset(parts)
+            runs = [run for run, lost in losses.runs.items() if not there.isdisjoint(lost)]
             of_runs = f" (of {some(runs)})" if runs else ""
             message = f"part files are {damage}: {some(parts)}{of_runs}"
             lack = f"{BUILD}, then {COLLECT}" if damage == UNNAMED else drop(runs)

@@ -244,7 +244,8 @@ def late(since: int = 5, **facts: Any) -> Rows:
     """Rank 2 is twice as slow in forward steps from one of 12 steps; before it is 0.1 ms over."""
     fine, slow = (trace_run(slow=n, steps=12, **facts) for n in (1.001, 2.0))
     ops = [
-        fast if fast["step"] < since else op for fast, op in zip(fine["ops"], slow["ops"], strict=True)
+        fast if fast["step"] < since else op
+        for fast, op in zip(fine["ops"], slow["ops"], strict=True)
     ]
     return {**fine, "ops": ops}
 

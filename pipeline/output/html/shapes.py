@@ -219,7 +219,7 @@ SHAPES: Mapping[str, Shape] = {
                     quantile_cont(skew_ms, 0.5) AS skew_p50_ms,
                     quantile_cont(skew_ms, 0.95) AS skew_p95_ms
                 FROM collective_calls SEMI JOIN {PAGE_RUNS} USING (run_id)
-                WHERE split_part(call, ':', 1)::INTEGER = rank
+                WHERE rank = lowest_rank
                 GROUP BY ALL
             ) AS s USING (run_id, collective, group_kind, dtype, size_bytes, overlapped)
         """,
