@@ -186,14 +186,14 @@ class IngestBar:
         self._first: tuple[float, int] | None = None  # time of the first progress, and its weight
 
     def planned(self, runs: int, files: int, weight: int) -> None:
-        """See `tracelake.ingest.Progress`."""
+        """See `ingest.parse.Progress`."""
         self._files, self._weight = files, weight
         self._began = self._printed = time.monotonic()
         if self._drawn:
             self._drawn.update(total=weight, description=f"reading {counted(runs, 'run')}")
 
     def advance(self, weight: int, files: int, rejected: int) -> None:
-        """See `tracelake.ingest.Progress`; called from several threads."""
+        """See `ingest.parse.Progress`; called from several threads."""
         with self._lock:
             self._weight_done += weight
             self._files_done += files

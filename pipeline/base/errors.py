@@ -126,6 +126,23 @@ class CheckFailedError(TracelakeError):
     exit_code = 5
 
 
+def too_new(
+    done: str, versioned: str, version: int, known: int, path: str | Path | None
+) -> LakeError:
+    """Return the error for a file that a newer tracelake has written.
+
+    Args:
+        done: What that tracelake did.
+        versioned: What has the version, with its verb.
+        known: The latest version that this tracelake reads.
+    """
+    return LakeError(
+        f"a newer tracelake {done}: {versioned} {version}, this tracelake knows {known}",
+        path=path,
+        hint="use that tracelake, or a newer one",
+    )
+
+
 def is_refusal(error: BaseException) -> bool:
     """Return whether the error comes from the system's limits, such as a full disk."""
     return isinstance(error, OSError) and error.errno in REFUSED

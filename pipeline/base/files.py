@@ -1,7 +1,8 @@
 """Perform every change of a stored file: one function per change, and atomic files.
 
-Every file that outlives a command is written, moved and removed through this module only. So a test
-can stop the process, or let the system refuse, between any two changes.
+Every file of a lake is written, moved and removed through this module, but for the warehouse, which
+DuckDB writes beside its place. So a test can stop the process, or let the system refuse, between
+any two changes.
 """
 
 from __future__ import annotations

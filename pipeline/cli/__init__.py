@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command line; the only place where errors become text and exit codes."""
+    """Run the command line; an error becomes text and an exit code."""
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names may have characters that the terminal cannot show.

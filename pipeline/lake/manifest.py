@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tracelake.base.errors import LakeError
+from tracelake.base.errors import too_new
 from tracelake.lake.layout import names_runs, table_of_part
 from tracelake.schema.tables import SCHEMA_VERSION, tables
 
@@ -51,11 +51,9 @@ class RunEntry:
         """
         schema = entry["options"].get("schema", SCHEMA_VERSION)
         if schema > SCHEMA_VERSION:
-            raise LakeError(
-                f"a newer tracelake wrote run {run_id}: its tables have version {schema}, this"
-                f" tracelake knows {SCHEMA_VERSION}",
-                path=f"_manifest/{group}.json",
-                hint="use that tracelake, or a newer one",
+            path = f"_manifest/{group}.json"
+            raise too_new(
+                f"wrote run {run_id}", "its tables have version", schema, SCHEMA_VERSION, path
             )
         return cls(
             run_id,
@@ -279,7 +277,7 @@ def group_name(names: Iterable[str]) -> str:
 
 
 def generation_of(options: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the generation of a run: a hash of what it has, and one of the names of its files."""
+    """Return the generation of a run: a hash of what it has, and one of the names of its files."""
     content = hashlib.sha256(repr(sorted(options.items())).encode())
     names = hashlib.sha256()
     for row in rows:
@@ -294,6 +292,6 @@ def content_in(generation: str) -> str:
 
 
 def label_of(source: Mapping[str, Any]) -> str:
-    """Returns path and member of a remembered input as one posix path."""
+    """Return path and member of a remembered input as one posix path."""
     member = source["member"]
     return str(source["path"]) if member is None else f"{source['path']}/{member}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from tracelake.base.errors import LakeError
+from tracelake.base.errors import LakeError, too_new
 from tracelake.lake.layout import table_of_part
 from tracelake.lake.manifest import RunsOf, Snapshot
 from tracelake.lake.part_files import Mark
@@ -20,7 +20,7 @@ from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures
 from tracelake.models.parts import PartRuns
-from tracelake.models.sums import changed_relations, has_sums, missing_relations
+from tracelake.models.sums import changed_relations, missing_relations
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
@@ -189,9 +189,7 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
     found = con.execute("SELECT stamp, root, models, schema FROM warehouse.main._build").fetchall()
     runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
     parts, older, dead = _read_parts(con, "NOT of_model")
-    lost = []
-    if has_sums(con):  # the others are of earlier versions, which end if a part is lost
-        lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
+    lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
     by_table = {name: tuple(parts.get(name, ())) for name in tables()}
     ((stamp, root, models, schema),) = found
     harmed = frozenset(part for (part,) in lost)
@@ -308,7 +306,7 @@ def _read(path: Path, *, in_full: bool) -> Record:
         try:
             attach(con, path, read_only=True)
             state = read_state(con)
-            if state is None or (in_full and not has_sums(con)):
+            if state is None:
                 return Record(trouble="another version of tracelake built it")
             trouble = None
             if in_full:
@@ -369,12 +367,8 @@ def is_current(con: duckdb.DuckDBPyConnection) -> bool:
             path = con.execute(
                 "SELECT path FROM duckdb_databases() WHERE database_name = $1", [CATALOG]
             ).fetchall()[0][0]
-            raise LakeError(
-                f"a newer tracelake built the warehouse: its {name.replace('_', ' ')} is"
-                f" {recorded[name]}, this tracelake knows {known}",
-                path=path,
-                hint="use that tracelake, or a newer one",
-            )
+            versioned = f"its {name.replace('_', ' ')} is"
+            raise too_new("built the warehouse", versioned, value, known, path)
     return bool(recorded.get("version") == WAREHOUSE_VERSION)
 
 

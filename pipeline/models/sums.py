@@ -25,15 +25,6 @@ def write_sums(con: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def has_sums(con: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the attached warehouse has sums; those of earlier versions have none."""
-    try:  # the list of tables takes far longer
-        con.execute(f"FROM warehouse.main.{_TABLE} LIMIT 0")
-    except duckdb.CatalogException:
-        return False
-    return True
-
-
 def changed_relations(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return tables of the attached warehouse that are not as the build wrote them.
 
@@ -60,8 +51,6 @@ def changed_relations(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 def missing_relations(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return tables and views that the build wrote and that the attached warehouse lacks."""
-    if not has_sums(con):
-        return []
     rows = con.execute(
         f"""
         SELECT relation FROM warehouse.main.{_TABLE}

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from tracelake.base.errors import ChangedError, LakeError
+from tracelake.base.errors import ChangedError, LakeError, too_new
 from tracelake.lake.manifest import content_in
 from tracelake.lake.store import Lake
 from tracelake.models.state import recorded
@@ -173,12 +173,8 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
                 raise TypeError("a run id is not a text")
             return record
         if isinstance(version, int) and version > VERSION:
-            raise LakeError(
-                f"a newer tracelake wrote the backlog of jobs: its version is {version}, this"
-                f" tracelake knows {VERSION}",
-                path=path,
-                hint="use that tracelake, or a newer one",
-            )
+            wrote = "wrote the backlog of jobs"
+            raise too_new(wrote, "its version is", version, VERSION, path)
         trouble = f"it has version {version}"
     except FileNotFoundError:
         return None

@@ -20,7 +20,7 @@ WITH timed AS (
     GROUP BY run_id
 )
 SELECT
-    t.run_id, r.world_size, t.steps_ms, t.step_p50_ms,
+    t.run_id, t.steps_ms, t.step_p50_ms,
     t.steps_ms + t.between_steps * t.step_p50_ms AS job_ms,
     r.world_size * job_ms / 3.6e6 AS gpu_hours
 FROM timed AS t

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tests.conftest import ROOT, Command, Result
@@ -26,7 +27,9 @@ from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.models.catalog import catalog
 from tracelake.output.html import content
+from tracelake.output.html.attention import read_attention
 from tracelake.output.html.page import ReportFormat, write_report
+from tracelake.output.html.reading import page_about
 
 NOTHING = "\N{EN DASH}"
 NOW = datetime(2025, 3, 2, 6, 0)
@@ -552,6 +555,27 @@ def longer_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     catalog.cache_clear()
     yield
     catalog.cache_clear()
+
+
+def test_findings_of_a_kind_without_a_title_are_shown_by_its_name() -> None:
+    """As those of a kind that only a model knows."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE findings (run_id VARCHAR, kind VARCHAR, severity VARCHAR, level INT,"
+            " subject VARCHAR, evidence VARCHAR, advice VARCHAR, incident VARCHAR, slowdown DOUBLE,"
+            " cost_gpu_hours DOUBLE, cost_basis VARCHAR, cost_bound VARCHAR, lost_ratio DOUBLE)"
+        )
+        con.execute("CREATE TABLE runs (run_id VARCHAR, run_date TIMESTAMP)")
+        con.execute("INSERT INTO runs VALUES ('a', NULL)")
+        page_about(con, ["a"])
+        for kind in ("slow_disk", "regressed"):
+            con.execute(
+                "INSERT INTO findings BY NAME"
+                " SELECT 'a' AS run_id, $1 AS kind, 'warning' AS severity, 2 AS level",
+                [kind],
+            )
+        groups = read_attention(con, inputs=False)
+    assert [group.title for group in groups] == ["Regressions", "Slow disk"]
 
 
 @pytest.mark.usefixtures("longer_catalog")

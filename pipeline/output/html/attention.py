@@ -14,8 +14,8 @@ from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 _ITEMS = 12
 
-# Titles by kind of finding, in the order of the page.
-TITLES = {
+# Titles by kind of finding, in the order of the page; a kind without one comes last, by its name.
+_TITLES = {
     "recurring": "Recurring stragglers",
     "straggler": "Stragglers",
     "slow_node": "Slow nodes",
@@ -100,9 +100,10 @@ def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Grou
     """
     source = f"({_FINDINGS} UNION ALL BY NAME {_OF_NO_RUN})" if inputs else f"({_FINDINGS})"
     rows = page_rows(con, f"SELECT * FROM {source} ORDER BY {_ORDER}")
+    kinds = dict.fromkeys([*_TITLES, *(row["kind"] for row in rows)])
     groups = [
-        _group(kind, title, found)
-        for kind, title in TITLES.items()
+        _group(kind, found)
+        for kind in kinds
         if (found := [row for row in rows if row["kind"] == kind])
     ]
     groups.sort(key=lambda group: list(_LEVELS.values()).index(group.level))
@@ -125,12 +126,17 @@ def read_verdicts(con: duckdb.DuckDBPyConnection) -> dict[str, list[Row]]:
     )
 
 
-def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
+def title_of(kind: str) -> str:
+    """Return the title of a kind of finding."""
+    return _TITLES.get(kind, kind.replace("_", " ").capitalize())
+
+
+def _group(kind: str, rows: Sequence[Row]) -> Group:
     graver = sum(row["severity"] != "notice" for row in rows)
     untold = sorted(rows, key=lambda row: row["incident"] is not None)  # cards tell the others
     return Group(
         kind,
-        title,
+        title_of(kind),
         _LEVELS[rows[0]["severity"]],
         graver,
         [(row["run_id"], _text(row)) for row in untold[:_ITEMS]],

@@ -15,7 +15,7 @@ from typing import Literal
 from tracelake import __version__
 from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted, printable
-from tracelake.output.html.attention import TITLES
+from tracelake.output.html.attention import title_of
 from tracelake.output.html.cells import Grid
 from tracelake.output.html.charts.kind import Kind, Series
 from tracelake.output.html.charts.vega import picture
@@ -134,7 +134,7 @@ def render_mail(content: Content, page: str) -> bytes:
 
 def title(content: Content) -> str:
     """Return the findings in one line, with the open incidents of tests, which are no findings."""
-    counts = Counter({TITLES[kind]: n for kind, n in content.view.tested.items()})
+    counts = Counter({title_of(kind): n for kind, n in content.view.tested.items()})
     notices = {group.title: group.notices for group in content.groups}
     for group in content.groups:
         counts[group.title] += group.count
