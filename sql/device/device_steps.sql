@@ -1,5 +1,6 @@
 -- What the device of a rank did in a step, from the end of the step before to the end of its last kernel.
--- The first step of a trace, and one that does not follow another, begins with its first kernel.
+-- The first step of a trace, and one that does not follow another, begins with its first kernel. A kernel that runs
+-- into another step counts there for that time.
 -- The parts add up to that time exactly: what several streams do at once counts once, first as
 -- compute, then as communication, then as copies.
 -- @grain run_id, step, rank
@@ -24,17 +25,54 @@ WITH work AS (
     SEMI JOIN _kernel_runs AS k USING (run_id)
     LEFT JOIN (SELECT DISTINCT run_id, rank, seq FROM comms) AS c USING (run_id, rank, seq)
 ),
+steps AS (
+    SELECT
+        *,
+        lag(step) OVER steps = step - 1 AS follows,
+        max(end_ns) OVER (steps ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+    FROM (
+        SELECT
+            run_id, rank, step,
+            min(stage) AS stage, min(start_ns) AS start_ns, max(end_ns) AS end_ns, count(*) AS kernels
+        FROM work
+        GROUP BY run_id, rank, step
+    )
+    WINDOW steps AS (PARTITION BY run_id, rank ORDER BY step)
+),
+windows AS (
+    SELECT
+        run_id, rank, step, stage, kernels,
+        CASE WHEN follows THEN before_ns ELSE greatest(start_ns, coalesce(before_ns, start_ns)) END AS from_ns,
+        greatest(end_ns, from_ns) AS to_ns,
+        to_ns - from_ns AS window_ns
+    FROM steps
+),
+placed AS (
+    SELECT o.*, w.from_ns
+    FROM work AS o
+    JOIN windows AS w USING (run_id, rank, step)
+),
+cut AS (
+    SELECT run_id, rank, step, seq, kind, greatest(start_ns, from_ns) AS start_ns, end_ns
+    FROM placed
+    UNION ALL
+    SELECT o.run_id, o.rank, w.step, o.seq, o.kind, greatest(o.start_ns, w.from_ns), least(o.end_ns, w.to_ns)
+    FROM placed AS o
+    JOIN windows AS w ON w.run_id = o.run_id AND w.rank = o.rank
+        AND w.step < o.step AND o.start_ns < w.to_ns AND o.end_ns > w.from_ns
+    WHERE o.start_ns < o.from_ns
+),
 -- Each interval less what those before it have covered.
 pieces AS (
     SELECT
-        run_id, step, rank, stage, kind, start_ns, end_ns,
+        run_id, step, rank, kind,
         greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER everything, start_ns)))
             AS any_ns,
         greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER kernels, start_ns)))
             AS kernel_ns,
         greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER alike, start_ns)))
             AS kind_ns
-    FROM work
+    FROM cut
     WINDOW
         everything AS (
             PARTITION BY run_id, step, rank ORDER BY start_ns, seq
@@ -52,26 +90,12 @@ pieces AS (
 sums AS (
     SELECT
         run_id, step, rank,
-        min(stage) AS stage,
-        min(start_ns) AS start_ns,
-        max(end_ns) AS end_ns,
         coalesce(sum(kind_ns) FILTER (kind = 'compute'), 0)::HUGEINT AS compute_ns,
         coalesce(sum(kind_ns) FILTER (kind = 'comm'), 0)::HUGEINT AS comm_ns,
         coalesce(sum(kernel_ns) FILTER (kind <> 'copy'), 0)::HUGEINT AS kernel_ns,
-        sum(any_ns)::HUGEINT AS busy_ns,
-        count(*) AS kernels
+        sum(any_ns)::HUGEINT AS busy_ns
     FROM pieces
     GROUP BY run_id, step, rank
-),
-windows AS (
-    SELECT
-        *,
-        end_ns - least(
-            start_ns,
-            CASE WHEN lag(step) OVER steps = step - 1 THEN lag(end_ns) OVER steps ELSE start_ns END
-        ) AS window_ns
-    FROM sums
-    WINDOW steps AS (PARTITION BY run_id, rank ORDER BY step)
 )
 SELECT
     run_id,
@@ -89,3 +113,4 @@ SELECT
     kernels,
     CASE WHEN window_ns = 0 THEN 'below_clock_resolution' END AS reason
 FROM windows
+JOIN sums USING (run_id, rank, step)

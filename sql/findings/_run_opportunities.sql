@@ -67,7 +67,7 @@ exposed AS (
     UNION ALL
     SELECT
         d.run_id,
-        ratio(ordered_sum(d.exposed_comm_ms), ordered_sum(s.step_ms)),
+        ratio(ordered_sum(d.exposed_comm_ms), ordered_sum(d.window_ms)),
         'Communication that no kernel hides, waiting for other ranks included, takes {:.1f} % of the step.',
         'Overlap communication with compute; where ranks wait for one, mend that: tracelake ask last_to_arrive'
     FROM device_steps AS d

@@ -218,6 +218,77 @@ def test_a_pass_that_is_annotated_on_several_streams_counts_once_where_it_comput
     assert {row["seq"] for row in run.rows("ops")} == set(range(1, 7))
 
 
+_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+
+
+def test_collectives_that_a_pass_waits_for_are_inside_it() -> None:
+    """Not those beside which kernels compute for half of their time or more, nor messages."""
+    at_once = {"stream": 20}
+    events = [
+        event(0, cat="gpu_user_annotation", name="PP:0F1", ts=0, dur=100),
+        event(0, name="gemm", ts=0, dur=30),
+        event(0, name=_REDUCE, ts=30, dur=10),
+        event(0, name=_REDUCE, ts=45, dur=10, args=at_once),
+        event(0, name="gemm", ts=40, dur=10),
+        event(0, name="gemm", ts=41, dur=8, args={"stream": 9}),  # at once counts once
+        event(0, name=_REDUCE, ts=55, dur=10, args=at_once),
+        event(0, name="gemm", ts=55, dur=4),
+        event(0, name="ncclDevKernel_SendRecv(x)", ts=70, dur=5)
+        | {"args": {"stream": 20, "Collective name": "send"}},
+        event(0, name=_REDUCE, ts=95, dur=10),
+        event(0, cat="gpu_user_annotation", name="PP:0B1", ts=110, dur=50),
+        event(0, name=_REDUCE, ts=120, dur=40),
+    ]
+    run = parse("kineto", {"a.json": (_HEAD + json.dumps(events)[1:] + "}").encode()}).only
+    seqs = {row["start_ns"]: row["seq"] for row in run.rows("ops")}
+    by_name = {row["op"]: row["seq"] for row in run.rows("ops")}
+    forward, backward = by_name["forward_step"], by_name["backward_step"]
+    found = [
+        (row["start_ns"], row["seq"], row["sub_seq"], row["parent_op"]) for row in run.rows("comms")
+    ]
+    assert sorted(found) == [
+        (30_000, forward, 1, "forward_step"),
+        (45_000, seqs[45_000], None, None),
+        (55_000, forward, 2, "forward_step"),
+        (70_000, seqs[70_000], None, None),
+        (95_000, seqs[95_000], None, None),
+        (120_000, backward, 1, "backward_step"),
+    ]
+
+
+def test_a_rank_whose_peers_wait_for_it_inside_their_passes_is_slow(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    group = {"Process Group Name": "1", "Process Group Ranks": "[0, 1, 2, 3]", "Group size": 4}
+    call = {"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float", **group}
+    for rank in range(4):
+        events = []
+        for step, (name, lasts) in itertools.product(range(4), (("F", 10_000), ("B", 20_000))):
+            at, own = step * 100_000 + 2 * lasts, lasts * 3 / 2 if rank == 1 else lasts
+            whole = lasts * 3 / 2 + 500
+            if name == "F":
+                note = f"ProfilerStep#{step}"
+                events.append(event(0, cat="user_annotation", name=note, ts=at - 1, dur=90_000))
+            events += [
+                event(0, cat="gpu_user_annotation", name=f"PP:0{name}0", ts=at, dur=whole),
+                event(0, name="gemm", ts=at, dur=own),
+                event(0, name=_REDUCE, ts=at + own, dur=whole - own)
+                | {"args": {"stream": 7, **call}},
+            ]
+        head = _HEAD.replace('"rank": 0, "world_size": 1', f'"rank": {rank}, "world_size": 4')
+        (tmp_path / f"rank{rank}.json").write_text(head + json.dumps(events)[1:] + "}")
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path, "--lake", lake, "--set", "pp=1,tp=4").code == 0
+    verdicts = "SELECT rank, verdict, slowdown FROM straggler_ranks ORDER BY rank"
+    assert [tuple(row.values()) for row in asked(tracelake, lake, verdicts)] == [
+        (0, "ok", 1.0), (1, "straggler", 1.5), (2, "ok", 1.0), (3, "ok", 1.0)
+    ]  # fmt: skip
+    parts = "SELECT compute_ms, in_op_comm_ms FROM rank_bubbles WHERE step = 2"
+    assert [tuple(row.values()) for row in asked(tracelake, lake, f"{parts} ORDER BY rank")] == [
+        (30.0, 16.0), (45.0, 1.0), (30.0, 16.0), (30.0, 16.0)
+    ]  # fmt: skip
+
+
 def test_steps_from_0_on_have_a_time_and_kernels_say_why_they_have_none(
     tracelake: Command, tmp_path: Path
 ) -> None:
