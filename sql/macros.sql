@@ -16,6 +16,8 @@ CREATE TEMP MACRO listable(size, seen) AS size BETWEEN 1 AND 16384 + 64 * coales
 CREATE TEMP MACRO ranks_per_stage(world_size, pp) AS nullif(world_size // pp, 0);
 -- A run's baseline: so many judged runs of its configuration before it, see _fleet_runs.
 CREATE TEMP MACRO baseline_runs() AS 20;
+-- How long at least a finding must be gone to be over: more runs of the same night say nothing of the next one.
+CREATE TEMP MACRO over_after() AS INTERVAL 36 HOURS;
 -- Nanoseconds as milliseconds.
 CREATE TEMP MACRO ns_to_ms(ns) AS ns / 1e6;
 

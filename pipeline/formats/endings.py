@@ -47,11 +47,15 @@ _KINDS = {
 # What Python prints below a traceback, which a job may survive or print when it has ended.
 _ERROR = r"[\w.]*(?:Error|Exception): "
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
-LINE = rf"{_ERROR}.*|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
+_TRACEBACK = r"Traceback \(most recent call last\):\s*"
+# What stands above a traceback that ends no process.
+_ASIDE = r"Exception (?:ignored in|in thread)\b.*"
+LINE = rf"{_ERROR}.*|{_TRACEBACK}|{_ASIDE}|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
 """Expression of the lines that say what ended a job, or may explain it."""
 
 _PATTERNS = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
+_ABOVE = re.compile(rf"(?P<trace>{_TRACEBACK})|{_ASIDE}", re.ASCII)
 _RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
@@ -66,10 +70,17 @@ _TIMEOUT = re.compile(
 
 
 class Ending:
-    """Keeps what was said since the last record: what a job survived did not end it."""
+    """Keeps what was said since the last record: what a job survived did not end it.
+
+    Attributes:
+        kind: What ended the job, a key of the kinds; None if nothing says it.
+        uncaught: Python printed the traceback with which a process ends.
+    """
 
     def __init__(self) -> None:
         self.kind: str | None = None
+        self.uncaught = False
+        self._above: re.Match[str] | None = None  # above a traceback, or its first line
         self._text = ""
         self._warning = ""  # of NCCL, the latest before what was kept
         self._error = ""  # of Python, the first
@@ -97,8 +108,16 @@ class Ending:
                 return
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")
-        elif not self._error and self.kind != _KILLED and (raised := _RAISED.match(text)):
-            self._error = _shortened(raised[1].strip(" ."))
+        elif above := _ABOVE.fullmatch(text):
+            # Below what stands aside, the traceback is of that.
+            self._above = above if self._above is None or self._above["trace"] else self._above
+        elif raised := _RAISED.match(text):
+            above, self._above = self._above, None
+            if above and not above["trace"]:
+                return
+            self.uncaught |= above is not None
+            if not self._error and self.kind != _KILLED:
+                self._error = _shortened(raised[1].strip(" ."))
 
     def attributes(self, world_size: int | None) -> dict[str, str]:
         """Return what ended a job that has not come to its end; nothing if it said nothing.

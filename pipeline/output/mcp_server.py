@@ -67,6 +67,14 @@ ORDER BY open DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
 """
 # Tables whose longest row shows where time went, with that time.
 _TIMED = {"ops": "duration_ns", "layer_times": "total_ns", "train_steps": "step_time_ns"}
+# Lines that show a finding, by its kind: what it is, the table, which rows, and the line.
+_LINES = {
+    "rejects": ("first rejected line", "rejects", "true", "line"),
+    "incomplete": ("end of the first file", "sources", "true", "lines"),
+    "loss_not_finite": (
+        "first record whose loss is not finite", "train_steps", "NOT isfinite(loss)", "line",
+    ),
+}  # fmt: skip
 
 
 def serve(lake: Lake) -> None:
@@ -271,7 +279,7 @@ class _Tools:
     def _evidence(
         self, con: _Con, rows: Sequence[Mapping[str, Any]], runs: Sequence[str]
     ) -> list[Document]:
-        """Return a file and line per row that has them, else per run: the longest row of it."""
+        """Return a file and line per row that has them, else per run where one can look."""
         lines = [
             (row["run_id"], row["source_id"], row["line"])
             for row in rows
@@ -285,10 +293,26 @@ class _Tools:
         evidence = []
         for run in runs:
             row = next((r for r in rows if run in (r.get("run_id"), r.get("latest_run"))), {})
-            if row.keys() >= {"latest_run", "incident"}:
-                row = _finding(con, run, str(row["incident"]))
-            evidence.append(self._longest(con, run, row))
+            evidence.append(self._shown(con, run, _finding(con, run, row) or row))
         return evidence
+
+    def _shown(self, con: _Con, run: str, row: Mapping[str, Any]) -> Document:
+        """Return where one can look for what a row says, which may be a finding."""
+        if known := _LINES.get(str(row.get("kind"))):
+            shows, table, which, line = known
+            found = con.execute(
+                f"SELECT source_id, {line} FROM ({run_rows(con, self._lake, table, run)})"
+                f" WHERE {which} ORDER BY ALL LIMIT 1"
+            ).fetchall()
+            if found:
+                return {"run_id": run, "where": _where(con, run, *found[0]), "shows": shows}
+        about_all = row.get("rank") is None and row.get("op") is None
+        return (
+            self._first(con, run) if "kind" in row and about_all else self._longest(con, run, row)
+        )
+
+    def _first(self, con: _Con, run: str) -> Document:
+        return {"run_id": run, "where": _where(con, run, 0, 1), "shows": "first file of the run"}
 
     def _longest(self, con: _Con, run: str, row: Mapping[str, Any]) -> Document:
         for table, time in _TIMED.items():
@@ -310,17 +334,23 @@ class _Tools:
                 asked = "".join(f" of {key} {value}" for key, value in about.items())
                 where = _where(con, run, *found[0])
                 return {"run_id": run, "where": where, "shows": f"longest row in {table}{asked}"}
-        return {"run_id": run, "where": _where(con, run, 0, 1), "shows": "first file of the run"}
+        return self._first(con, run)
 
 
-def _finding(con: _Con, run: str, incident: str) -> Document:
-    """Return rank and operation that an incident is about in a run."""
+def _finding(con: _Con, run: str, row: Mapping[str, Any]) -> Document:
+    """Return kind, rank and operation of the finding or incident of a run that a row is of."""
+    if row.keys() >= {"latest_run", "incident"}:
+        which, values = "incident = $2", [row["incident"]]
+    elif row.keys() >= {"kind", "subject"}:
+        which, values = "(kind, subject) = ($2, $3)", [row["kind"], row["subject"]]
+    else:
+        return {}
     found = con.execute(
-        "SELECT rank, op FROM findings WHERE run_id = $1 AND incident = $2"
+        f"SELECT kind, rank, op FROM findings WHERE run_id = $1 AND {which}"
         " ORDER BY rank IS NULL, op IS NULL LIMIT 1",
-        [run, incident],
+        [run, *values],
     ).fetchall()
-    return dict(zip(("rank", "op"), found[0], strict=True)) if found else {}
+    return dict(zip(("kind", "rank", "op"), found[0], strict=True)) if found else {}
 
 
 def _where(con: _Con, run: str, source: int, line: int) -> str:

@@ -14,16 +14,19 @@ WITH traced AS (
     WHERE s.finished AND o.kind IN ('forward', 'backward')
     GROUP BY s.run_id, s.step, s.stage, s.rank, s.forwards, t.virtual_stages
 ),
+-- A step in which a rank lacks one of its layers says too little of its stage.
+held AS (
+    SELECT run_id, stage, rank, count(DISTINCT layer) AS layers
+    FROM _printed_layers
+    GROUP BY run_id, stage, rank
+),
 logged AS (
     SELECT l.run_id, l.step, l.stage, l.rank, sum(l.total_ns) / t.micro_batches AS micro_batch_ns
-    FROM (
-        -- A job that began again prints a step once more.
-        SELECT run_id, step, stage, rank, layer, arg_max(total_ns, (source_id, line)) AS total_ns
-        FROM layer_times
-        GROUP BY ALL
-    ) AS l
+    FROM _printed_layers AS l
     JOIN _pipelines AS t USING (run_id)
-    GROUP BY l.run_id, l.step, l.stage, l.rank, t.micro_batches
+    JOIN held AS h ON h.run_id = l.run_id AND h.stage = l.stage AND h.rank IS NOT DISTINCT FROM l.rank
+    GROUP BY l.run_id, l.step, l.stage, l.rank, t.micro_batches, h.layers
+    HAVING count(l.layer) = h.layers
 ),
 ranks AS (
     SELECT *, false AS forward_only FROM traced

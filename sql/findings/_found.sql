@@ -1,6 +1,6 @@
 -- All findings, with the series that each belongs to; what is wrong with a copy is of the run that it repeats.
--- A series has the same configuration, subject and family of kinds. It ends where 3 runs in a row do not
--- have the finding and could: of steps they have figures, of a rank or host it was compared.
+-- A series has the same configuration, subject and family of kinds. It ends where 3 runs in a row, for 36 hours or more, do
+-- not have the finding and could: of steps they have figures, of a rank or host it was compared.
 -- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
@@ -63,8 +63,7 @@ placed AS (
     SELECT
         l.* EXCLUDE (series, since, lost_ratio, cost_basis, cost_bound),
         severity_level(l.severity) AS level,
-        CASE WHEN l.lost_ratio IS NOT NULL THEN greatest(0, least(1, l.lost_ratio)) END
-            AS lost_ratio,
+        CASE WHEN l.lost_ratio IS NOT NULL THEN greatest(0, least(1, l.lost_ratio)) END AS lost_ratio,
         CASE WHEN l.lost_ratio IS NOT NULL THEN coalesce(l.cost_basis, 'bound') END AS cost_basis,
         CASE
             WHEN l.cost_basis IS NOT NULL THEN l.cost_bound
@@ -90,8 +89,9 @@ placed AS (
 steps AS (
     SELECT
         *,
-        lag(later) OVER (PARTITION BY config, family, series ORDER BY place) - later > 3 AS starts
+        lag(later) OVER before - later > 3 AND run_date - lag(run_date) OVER before > over_after() AS starts
     FROM placed
+    WINDOW before AS (PARTITION BY config, family, series ORDER BY place)
 ),
 numbered AS (
     SELECT

@@ -7,6 +7,7 @@
 -- @column later BIGINT runs | Runs after it.
 -- @column measured_later BIGINT runs | Those of them that are measured, as in _fleet_runs.
 -- @column ranked_later BIGINT runs | Those of them in which a rank was compared.
+-- @column latest_date TIMESTAMP | Date of the latest run of its configuration.
 WITH listed AS (
     SELECT
         f.run_id,
@@ -25,7 +26,8 @@ SELECT
     row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place,
     count(*) OVER after AS later,
     count(CASE WHEN measured THEN 1 END) OVER after AS measured_later,
-    count(CASE WHEN ranked THEN 1 END) OVER after AS ranked_later
+    count(CASE WHEN ranked THEN 1 END) OVER after AS ranked_later,
+    max(run_date) OVER (PARTITION BY config) AS latest_date
 FROM listed
 WINDOW after AS (
     PARTITION BY config ORDER BY run_date, run_id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING

@@ -21,7 +21,7 @@
 -- @column latest_run VARCHAR | Its latest run.
 -- @column cost_basis VARCHAR | replay where the cost of some of its runs is by replay, and these count alone; else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
--- @column open BOOLEAN | One of the latest 3 runs that could have it has it, of a rank or host one of the latest 20 of the configuration; or the latest bandwidth tests, while they go on with it. Of regressed, drifted and slow_stage also until 3 runs in a row are better, for 90 days.
+-- @column open BOOLEAN | One of the latest 3 runs that could have it has it, of a rank or host one of the latest 20 of the configuration, or one that began less than 36 hours before the latest; or the latest bandwidth tests, while they go on with it. Of regressed, drifted and slow_stage also until 3 runs in a row are better, for 90 days.
 -- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts for a collective and number of ranks per host.
 -- @column run_ids VARCHAR[] | Runs that have it, or whose bandwidth tests show it, the latest last.
 WITH known AS (
@@ -31,6 +31,7 @@ WITH known AS (
         p.world_size,
         p.later AS later_runs,
         p.ranked_later,
+        p.latest_date,
         list_position(['recurring', 'straggler', 'suspect'], f.kind) AS grade
     FROM _found AS f
     JOIN _series_places AS p USING (run_id)
@@ -71,6 +72,7 @@ joined AS (
         max(later_runs) + 1 AS runs,
         min(later) AS later,
         min(ranked_later) AS ranked_later,
+        any_value(latest_date) - max(run_date) AS gone,
         greatest(max(run_date), min(since)) AS last_seen,
         count(*) AS slow_runs,
         max_by(cause, place) AS cause,
@@ -105,7 +107,7 @@ SELECT
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_bound END AS cost_bound,
     j.later < 3 AND (j.family NOT IN ('slow_rank', 'slow_node') OR j.ranked_later < baseline_runs())
-        OR l.incident IS NOT NULL AS open,
+        OR j.gone <= over_after() OR l.incident IS NOT NULL AS open,
     'run' AS runs_unit,
     j.run_ids,
     j.brief

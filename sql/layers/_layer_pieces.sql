@@ -13,7 +13,7 @@ WITH slowest AS (
         min(layer_index) AS layer_index,
         max(total_ns) AS total_ns,
         max(ops) AS ops
-    FROM layer_times
+    FROM _printed_layers
     WHERE layer IS NOT NULL AND stage IS NOT NULL
     GROUP BY run_id, step, layer, stage
 )

@@ -16,7 +16,7 @@
 -- @column culprit_stability_ratio DOUBLE | Share of the steps with a slow rank whose slowest of the job is the most frequent one: near 1 it is the same rank every time.
 -- @column suspects BIGINT ranks | Ranks with the verdict suspect: too few steps or one peer.
 -- @column slowest_stage_steps BIGINT steps | Steps in which slowest_stage was the busiest.
--- @column busbw_call VARCHAR | The kind of call that busbw_gbps is of: collective, group, element type and size.
+-- @column busbw_call VARCHAR | The kind of call that busbw_gbps is of: collective, group, element type, size, and whether only ranks by themselves are known, whose times include waiting.
 -- @column busbw_reason VARCHAR | coarse_calls: every kind of call with a bandwidth is too short for the clock. NULL where there is a figure, or where coverage says why there is none.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
 WITH steps AS (
@@ -66,7 +66,10 @@ calls AS (
         arg_min(
             {
                 'gbps': busbw_p50_gbps,
-                'kind': concat_ws(' ', collective, group_kind, dtype, size_bytes || ' bytes')
+                'kind': concat_ws(
+                    ' ', collective, group_kind, dtype, size_bytes || ' bytes',
+                    CASE WHEN time_basis = 'own' THEN 'of single ranks' END
+                )
             },
             (-size_bytes::HUGEINT * calls, collective, group_kind, dtype, size_bytes)
         ) FILTER (time_p50_ms >= ns_to_ms(10 * coalesce(clock_tick_ns, 0))) AS headline

@@ -103,11 +103,9 @@ def test_what_tests_and_logs_show_has_its_reason_and_line(tmp_path: Path) -> Non
     assert found == [("links", "slow_node", "host a"), ("log", "incomplete", "run")]
     assert [row["subject"] for row in of_links["rows"]] == ["host a"]
     assert of_links["rows"][0].items() >= why["rows"][0].items()
-    (slowest,) = of_log["evidence"]
-    steps = {row["line"]: row["step_time_ns"] for row in logs["train_steps"]}
-    longest = max(steps, key=lambda line: steps[line] or 0)
-    assert slowest["where"].endswith(f":{longest}")
-    assert slowest["shows"] == "longest row in train_steps"
+    (end,) = of_log["evidence"]
+    assert end["where"].endswith(f":{logs['sources'][0]['lines']}")
+    assert end["shows"] == "end of the first file"
 
 
 def test_a_wrong_call_is_an_answer_that_says_what_to_do(sample_lake: Lake) -> None:

@@ -194,7 +194,8 @@ class _Reader:
         sizes, attributes = self._job.finish()
         # Where records say how far it came, nothing is printed of the last part of an interval.
         open_steps = self._steps.usual if last == self._steps.last and not self._ending.kind else 1
-        ended = total - last < open_steps if total else (False if self._ending.kind else None)
+        failed = self._ending.kind or self._ending.uncaught
+        ended = total - last < open_steps if total else (False if failed else None)
         if self._trainer.ended or self._job.stopped:
             ended = True
         if ended is False:
@@ -392,7 +393,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=10,
+    version=11,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,

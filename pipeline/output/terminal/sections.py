@@ -26,7 +26,7 @@ def print_stages(document: Document, page: Page) -> None:
         page.heading("Pipeline", why(stages[0]["reason"]))
         return
     basis = stages[0]["basis"]
-    page.heading("Pipeline", _basis(stages[0]))
+    page.heading("Pipeline", _basis(stages[0], layered=bool(document["layers"]["slowest"])))
     shown = sorted(
         sorted(stages, key=lambda s: (-(s["bubble_ratio"] or 0), s["stage"]))[:_STAGES],
         key=lambda s: int(s["stage"]),
@@ -56,11 +56,12 @@ def print_stages(document: Document, page: Page) -> None:
         _legend(stages, page)
 
 
-def _basis(stage: Row) -> str:
+def _basis(stage: Row, *, layered: bool) -> str:
     if stage["basis"] == "measured":
         return "mean time of the ranks in the windows of the steps"
     if stage["basis"] == "modelled":
-        return f"modelled from layer times{_covered(stage)}"
+        source = "layer times" if layered else "forward and backward times"
+        return f"modelled from {source}{_covered(stage)}"
     return "theory, not measured"
 
 

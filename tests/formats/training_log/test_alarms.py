@@ -306,6 +306,7 @@ def test_a_job_that_breaks_behind_its_last_record_has_not_ended() -> None:
     assert run.facts.attributes["ended_by"] == "device_error"
 
 
+_TRACEBACK = "Traceback (most recent call last):"
 _TORCHRUN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
 _LAUNCHER = (
     "[2026-04-08 11:20:00,123] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return"
@@ -397,8 +398,23 @@ _SLURM = (
         (["FloatingPointError: Minimum loss scale reached (0.0001)."], "loss_not_finite", None),
         (["ValueError: nan loss encountered", _TORCHRUN], "loss_not_finite", None),
         (["RuntimeError: Train loss contains a NaN.", _TORCHRUN], "loss_not_finite", None),
+        (
+            [_TRACEBACK, '  File "a.py", line 3', "OSError: [Errno 28] No space left on device"],
+            "error",
+            "OSError: [Errno 28] No space left on device",
+        ),
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),
+        (
+            ["Exception ignored in: <function A.__del__>", _TRACEBACK, "TypeError: no list"],
+            None,
+            None,
+        ),
+        (
+            ["Exception in thread Thread-5:", _TRACEBACK, "BrokenPipeError: 32", _TORCHRUN],
+            "error",
+            "ChildFailedError:",
+        ),
         (["[INFO] [launch.py:351:main] Process 7 exits successfully."], None, None),
     ],
 )

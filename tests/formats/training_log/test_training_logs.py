@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Command
 from tests.golden_cases import GOLDEN
-from tests.lakes import rows
+from tests.lakes import asked, rows
 from tests.parsing import claim_of, parse
 from tests.traces import write
 from tracelake.formats import Claim, formats
@@ -725,9 +725,12 @@ def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_p
     lake = tmp_path / "lake"
     ended = tracelake("run", GOLDEN / "training_log" / "endings" / "input", "--lake", lake)
     assert (
-        "unplanned: incomplete since 2026-05-10, its log ends with CUDA error: uncorrectable ECC"
-        " error encountered, cause device error  "
+        "memory: incomplete since 2026-05-10, its log ends with step 1 of 50, cause out of memory,"
     ) in ended.out
+    unplanned = "SELECT brief FROM incidents WHERE cause = 'device error'"
+    assert asked(tracelake, lake, unplanned) == [
+        {"brief": "its log ends with CUDA error: uncorrectable ECC error encountered"}
+    ]
     incidents = "SELECT cause, subject, slow_runs FROM incidents ORDER BY cause"
     told = tracelake("query", incidents, "--lake", lake, "--format", "csv").out.splitlines()[1:]
     assert told == [
