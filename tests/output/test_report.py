@@ -566,6 +566,7 @@ def test_findings_of_a_kind_without_a_title_are_shown_by_its_name() -> None:
             " cost_gpu_hours DOUBLE, cost_basis VARCHAR, cost_bound VARCHAR, lost_ratio DOUBLE)"
         )
         con.execute("CREATE TABLE runs (run_id VARCHAR, run_date TIMESTAMP)")
+        con.execute("CREATE TABLE incidents (incident VARCHAR, open BOOLEAN)")
         con.execute("INSERT INTO runs VALUES ('a', NULL)")
         page_about(con, ["a"])
         for kind in ("slow_disk", "regressed"):
@@ -617,6 +618,25 @@ def test_incidents_in_a_mail_name_their_latest_run(
     out = tmp_path / "night.md"
     assert tracelake("report", "--lake", sample_lake.root, "-o", out).code == 0
     assert "since 2024-01-09, last in job001 (173a3a41). rank 2 (stage 0)" in out.read_text()
+
+
+def test_what_is_over_is_not_in_the_subject_and_marked_in_the_text(tmp_path: Path) -> None:
+    def night(number: int, *, whole: bool = True) -> Rows:
+        return log_run(complete=whole, run_date=datetime(2025, 3, number))
+
+    runs = {"broken": night(1, whole=False)} | {f"good{n}": night(n) for n in (2, 3, 4)}
+    lake = make(tmp_path / "lake", runs)
+    out = tmp_path / "night.md"
+    write_report(lake, out, now=NOW, form=ReportFormat.MARKDOWN)
+    head, *text = out.read_text().splitlines()
+    assert head == "# tracelake lake: no open problems"
+    assert "## Incomplete runs (1 over)" in text
+    assert [line for line in text if line.endswith(" Its incident is over.")]
+    again = make(tmp_path / "again", {**runs, "broken2": night(5, whole=False)})
+    write_report(again, out, now=NOW, form=ReportFormat.MARKDOWN)
+    head, *text = out.read_text().splitlines()
+    assert head == "# tracelake again: incomplete runs 1"
+    assert "## Incomplete runs (1 and 1 over)" in text
 
 
 def test_markdown_leaves_what_the_lake_says_as_text(hostile: Lake, tmp_path: Path) -> None:

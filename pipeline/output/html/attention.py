@@ -38,16 +38,17 @@ _TITLES = {
 _LEVELS = {"critical": "bad", "warning": "warn", "notice": "note"}
 
 _FINDINGS = f"""
-    SELECT f.*, r.run_date
+    SELECT f.*, r.run_date, coalesce(NOT i.open, false) AS over
     FROM findings AS f
     JOIN runs AS r USING (run_id)
-    SEMI JOIN {PAGE_RUNS} USING (run_id)
+    LEFT JOIN incidents AS i ON i.incident = f.incident
+    SEMI JOIN {PAGE_RUNS} AS p ON p.run_id = f.run_id
     -- What recurs stands once, beside the latest of its runs on the page.
     QUALIFY f.kind <> 'recurring' OR row_number() OVER (
         PARTITION BY f.incident, f.kind, f.subject ORDER BY r.run_date DESC NULLS LAST, f.run_id
     ) = 1
 """
-_OF_NO_RUN = "SELECT *, NULL AS run_date FROM findings WHERE run_id IS NULL"
+_OF_NO_RUN = "SELECT *, NULL AS run_date, false AS over FROM findings WHERE run_id IS NULL"
 _ORDER = """
     level, cost_gpu_hours DESC NULLS LAST, lost_ratio DESC NULLS LAST,
     run_date DESC NULLS LAST, run_id, slowdown DESC NULLS LAST, subject
@@ -69,6 +70,7 @@ class Group:
         level: bad, warn or note.
         count: How many are more than notices, shown or not.
         notices: How many are not.
+        over: How many of the former are of incidents that are over.
         items: The first of them: run and text; the run is None for files that belong to none.
         query: What lists them all.
         runs: Runs that have one that is more than a notice.
@@ -84,12 +86,18 @@ class Group:
     runs: frozenset[str] = field(default_factory=frozenset)
     carded: bool = False
     notices: int = 0
+    over: int = 0
 
     @property
     def counted(self) -> str:
         """Return how many there are, as text."""
-        notices = counted(self.notices, "notice") if self.notices else ""
-        return " and ".join(filter(None, (count(self.count) if self.count else "", notices)))
+        still = self.count - self.over
+        parts = (
+            count(still) if still else "",
+            f"{count(self.over)} over" if self.over else "",
+            counted(self.notices, "notice") if self.notices else "",
+        )
+        return " and ".join(filter(None, parts))
 
 
 def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Group]:
@@ -144,12 +152,14 @@ def _group(kind: str, rows: Sequence[Row]) -> Group:
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
         all(row["incident"] for row in rows),
         len(rows) - graver,
+        sum(row["over"] and row["severity"] != "notice" for row in rows),
     )
 
 
 def _text(row: Row) -> str:
     lost = cost(row["cost_gpu_hours"], row["cost_basis"], row["cost_bound"])
-    return " ".join(filter(None, (row["evidence"], lost and f"It cost {lost}.", row["advice"])))
+    then = "Its incident is over." if row["over"] else row["advice"]
+    return " ".join(filter(None, (row["evidence"], lost and f"It cost {lost}.", then)))
 
 
 def _skipped(row: Row) -> str:

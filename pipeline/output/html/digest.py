@@ -133,17 +133,20 @@ def render_mail(content: Content, page: str) -> bytes:
 
 
 def title(content: Content) -> str:
-    """Return the findings in one line, with the open incidents of tests, which are no findings."""
+    """Return what is open in one line: findings, and incidents of tests, which are no findings."""
     counts = Counter({title_of(kind): n for kind, n in content.view.tested.items()})
     notices = {group.title: group.notices for group in content.groups}
     for group in content.groups:
-        counts[group.title] += group.count
+        still = group.count - group.over
+        if still or not group.count:
+            counts[group.title] += still
+    nothing = "no open problems" if content.groups else "no problems found"
     counted_names = [
         f"{name.lower()} {count(n) if n else counted(notices[name], 'notice')}"
         for name, n in counts.items()
     ]
     lake = " ".join(printable(content.lake).split())  # it is in a mail's header
-    return f"tracelake {lake}: {', '.join(counted_names) or 'no problems found'}"
+    return f"tracelake {lake}: {', '.join(counted_names) or nothing}"
 
 
 def about(content: Content) -> str:
