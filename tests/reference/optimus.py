@@ -350,13 +350,36 @@ class Attribution:
             owner = (piece.owner.rank, piece.owner.stage, piece.owner.step)
             seen.setdefault(piece.key, set()).add(owner)
         disorder = False
+        plain = self.plain_steps()
         for piece in rows:
             disorder = disorder or piece.how != "block"
             if not piece.owner or piece.how == "merged_by_place" or not disorder:
                 continue
+            if piece.owner.step in plain:
+                continue
             if len(seen[piece.key]) < 2 or len({owner[:2] for owner in seen[piece.key]}) > 1:
                 piece.owner, piece.how, piece.reason = None, "", "ambiguous_rank"
                 self.doubted = True
+
+    def plain_steps(self) -> set[int]:
+        """Steps in which each row follows the header of its block, and another step alike."""
+        steps: dict[int, list[object]] = {}
+        torn = set()
+        for k, piece in enumerate(self.pieces):
+            if piece.kind != "layer":
+                continue
+            above = next((p for p in reversed(self.pieces[:k]) if p.kind == "header"), None)
+            if piece.owner:
+                block = (piece.owner.rank, piece.owner.stage, piece.owner.step)
+                steps.setdefault(block[2], []).append((*block[:2], piece.key))
+            header = above and tuple(above.values[name] for name in ("rank", "stage", "step"))
+            if not piece.owner or piece.how != "block" or block != header:
+                torn |= {piece.owner.step if piece.owner else None, header and header[2]}
+        return {
+            step
+            for step, printed in steps.items()
+            if step not in torn and list(steps.values()).count(printed) > 1
+        }
 
     def run(self, lists: Mapping[Slot, RowList | None], contested: set[Slot]) -> int:
         """Gives every row its owner; what the lists leave unexplained."""

@@ -265,7 +265,7 @@ def _window_size(pieces: Longs, end: int, *, last: bool) -> int:
 FORMAT = Format(
     name="optimus",
     doc="OptimusPrime pipeline-training output: per-layer forward times and training progress.",
-    version=3,
+    version=4,
     tables=("layer_times", "train_steps"),
     sniff=_sniff,
     facts=_facts,

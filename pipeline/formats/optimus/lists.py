@@ -7,7 +7,7 @@ wrote into, anywhere in the window, and stored for later windows.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -270,7 +270,7 @@ def _doubt(pieces: Longs) -> bool:
     In a log of few steps the list of a rank comes from few blocks, and may be wrong.
     From where ranks first wrote over each other, a row that is not known by its place stays only if
     its rank prints the same layer with the same number of calls in another step, and no other rank
-    ever does.
+    ever does; or if ranks wrote its step one after the other, and another one alike.
     """
     rows = np.flatnonzero(pieces[scan.KIND] == scan.LAYER)
     disorder = np.flatnonzero(pieces[scan.FATE, rows] != scan.BLOCK)
@@ -286,11 +286,29 @@ def _doubt(pieces: Longs) -> bool:
         for row, printed in seen.items()
         if len(printed) > 1 and len({owner[:2] for owner in printed}) == 1
     }
+    steps = _plain_steps(pieces)
     doubted = [
         i
         for i in rows[disorder[0] :].tolist()
         if scan.BY_PLACE < pieces[scan.FATE, i] < 0
+        and pieces[scan.STEP, i] not in steps
         and tuple(pieces[[scan.CODE, scan.CALLS], i].tolist()) not in confirmed
     ]
     pieces[scan.FATE, doubted] = owners.AMBIGUOUS
     return bool(doubted)
+
+
+def _plain_steps(pieces: Longs) -> set[int]:
+    """Return the steps in which each row follows the header of its rank, alike in two of them."""
+    printed: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
+    torn, header = set[int](), [0, 0, 0]
+    columns = [scan.KIND, scan.FATE, scan.STEP, scan.RANK, scan.STAGE, scan.CODE, scan.CALLS]
+    for kind, fate, *row in pieces[columns].T.tolist():
+        if kind == scan.HEADER:
+            header = row[:3]
+        elif kind == scan.LAYER:
+            if fate != scan.BLOCK or row[:3] != header:
+                torn |= {row[0], header[0]}
+            printed[row[0]].append(tuple(row[1:]))
+    alike = Counter(map(tuple, printed.values()))
+    return {step for step, rows in printed.items() if alike[tuple(rows)] > 1} - torn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -213,6 +214,23 @@ A = [
 B = ["  layer[2]: total=3ms, ops=8, avg/op=0.375ms", "  layer[3]: total=4ms, ops=8, avg/op=0.5ms"]
 CLEAN = [HEADER.format(0, 1), *A, HEADER.format(1, 1), *B]
 A2, B2 = HEADER.format(0, 2), HEADER.format(1, 2)
+
+
+def test_a_lost_row_of_a_cut_layer_costs_no_later_step() -> None:
+    """In a short log; both halves of layer 1 have as many calls."""
+    half = A[1].replace("2.5ms", "2ms")
+    lines = [
+        line
+        for step in range(1, 9)
+        for line in (HEADER.format(0, step), *A, HEADER.format(1, step), half, *B)
+    ]
+    lost = lines.index(HEADER.format(0, 3)) + 2
+    found = assert_as_reference(("\n".join(lines[:lost] + lines[lost + 1 :]) + "\n").encode())
+    assert [(line, reason) for _, line, _, reason, _ in found.rejects()] == [
+        (lost + 2, "ambiguous_rank")
+    ]
+    by_step = Counter(row["step"] for row in rows(found, "layer_times"))
+    assert by_step == {step: 3 if step == 3 else 5 for step in range(1, 9)}
 
 
 def ranks_of(lines: list[str]) -> list[tuple[Any, ...]]:
