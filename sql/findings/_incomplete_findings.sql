@@ -56,7 +56,7 @@ SELECT
             CASE WHEN try_cast(r.attributes['last_step'] AS BIGINT) < 0
                 THEN format('its log ends before the first of {} steps', r.attributes['planned_steps'])
                 ELSE format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
-            END,
+            END || CASE r.attributes['ended_by'] WHEN 'error' THEN ', then ' || e.short ELSE '' END,
             b.told,
             'its log ends with ' || e.short,
             'the input is shorter than it declares'
@@ -69,7 +69,7 @@ SELECT
         ELSE coalesce('its log ends with ' || e.short, 'its input has not ended')
     END AS brief,
     concat('The run is incomplete: ', coalesce(m.told, concat(coalesce(replace(brief, e.short, e.told), brief), CASE
-        WHEN r.attributes['planned_steps'] IS NOT NULL THEN ', then ' || e.told
+        WHEN r.attributes['planned_steps'] IS NOT NULL AND NOT contains(brief, e.short) THEN ', then ' || e.told
         WHEN b.told IS NOT NULL THEN '; its log ends with ' || e.told
         WHEN c.ranks_seen < c.ranks_expected THEN '; missing: ' || coalesce(s.told, p.told)
     END)), '; it went on in ' || w.label, '.') AS evidence,

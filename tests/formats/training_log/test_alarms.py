@@ -469,10 +469,14 @@ def test_models_of_one_batch_are_other_configurations(
     assert kept in f"{config} "
 
 
-def test_an_error_is_why_a_job_of_more_steps_ended() -> None:
+def test_an_error_is_why_a_job_of_more_steps_ended(tracelake: Command, tmp_path: Path) -> None:
     log = megatron(range(1, 9), total=20) + "[rank0]: KeyError: 'text'\n"
     (run,) = parse("training_log", {"train.log": log.encode()}).runs
     assert run.facts.attributes["ended_with"] == "KeyError: 'text'"
+    lake = ran(tracelake, tmp_path, log)
+    (found,) = asked(tracelake, lake, "SELECT brief, evidence FROM findings")
+    said = "its log ends with step 8 of 20, then KeyError: 'text'"
+    assert found == {"brief": said, "evidence": f"The run is incomplete: {said}."}
 
 
 def test_steps_that_are_not_printed_cost_what_the_others_do(
