@@ -22,6 +22,7 @@ from tracelake.ingest.report import IngestReport
 from tracelake.ingest.run_plan import Status
 from tracelake.models.failures import Failure as Failed
 from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
+from tracelake.warehouse.incidents import MOST_URGENT_FIRST
 from tracelake.warehouse.values import Row, read_rows
 
 VERSION = 1
@@ -33,7 +34,7 @@ FROM run_summary
 WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY run_date DESC NULLS LAST, run_id
 """
-_INCIDENTS = """
+_INCIDENTS = f"""
 WITH gone AS (
     -- Of incidents that have another id since their first run was dropped: what they were about.
     SELECT list(known[10:]) AS subjects
@@ -47,7 +48,7 @@ SELECT
     ) AS new
 FROM incidents AS i, gone
 WHERE open
-ORDER BY new DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
+ORDER BY new DESC, {MOST_URGENT_FIRST}
 """
 
 

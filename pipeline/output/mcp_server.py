@@ -25,6 +25,7 @@ from tracelake.output.terminal.changes import read_changes
 from tracelake.output.terminal.facts import Document, read_run
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.examples import example, examples_table
+from tracelake.warehouse.incidents import MOST_URGENT_FIRST
 from tracelake.warehouse.names import resolve_run, run_before
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import Parameters, read_statements
@@ -61,9 +62,9 @@ FROM (
 )
 ORDER BY level, cost_gpu_hours DESC NULLS LAST, run_id, kind, subject
 """
-_INCIDENTS = """
+_INCIDENTS = f"""
 SELECT * EXCLUDE (run_ids) FROM incidents WHERE open OR $closed
-ORDER BY open DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
+ORDER BY {MOST_URGENT_FIRST}
 """
 # Tables whose longest row shows where time went, with that time.
 _TIMED = {"ops": "duration_ns", "layer_times": "total_ns", "train_steps": "step_time_ns"}

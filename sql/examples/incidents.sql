@@ -12,5 +12,5 @@ SELECT
     cost_gpu_hours_per_day, cost_bound, evidence, advice, latest_run
 FROM incidents
 WHERE $since IS NULL OR last_seen >= $since
-ORDER BY open DESC, cost_gpu_hours_per_day DESC NULLS LAST, level, last_seen DESC, incident
+ORDER BY open DESC, level = 3, cost_gpu_hours_per_day DESC NULLS LAST, level, last_seen DESC, incident
 LIMIT $top

@@ -15,6 +15,7 @@ from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import Row, head
 from tracelake.output.html.plots import Night, over_dates, strip, waterfall
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
+from tracelake.warehouse.incidents import MOST_URGENT_FIRST
 
 # Cards and plots of a page; the rest is in `tracelake ask incidents`.
 _CARDS = 12
@@ -39,9 +40,7 @@ _INCIDENTS = f"""
                 WHERE r.run_date >= i.since AND (i.config = o.config OR r.label = o.label)
             )
         )
-    ORDER BY
-        i.open DESC, i.level = 3, i.cost_gpu_hours_per_day DESC NULLS LAST,
-        i.level, i.last_seen DESC, i.incident
+    ORDER BY {MOST_URGENT_FIRST}
 """
 _OPPORTUNITIES = f"""
     SELECT o.*, l.label, l.hash

@@ -7,6 +7,7 @@ import duckdb
 from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Cell, Page
+from tracelake.warehouse.incidents import MOST_URGENT_FIRST
 from tracelake.warehouse.values import Row, read_rows
 
 # Lines about incidents, and about findings of no incident; with the others there are at most ten.
@@ -14,7 +15,7 @@ _SHOWN = 5
 _SHOWN_FINDINGS = 2
 # What begins within a run has a time of the day.
 _WITHIN = ("slowed", "loss_not_finite")
-_INCIDENTS = """
+_INCIDENTS = f"""
     SELECT
         i.* REPLACE (
             CASE
@@ -27,9 +28,7 @@ _INCIDENTS = """
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
     WHERE i.open
-    ORDER BY
-        i.level = 3,
-        i.cost_gpu_hours_per_day DESC NULLS LAST, i.level, i.last_seen DESC, i.incident
+    ORDER BY {MOST_URGENT_FIRST}
 """
 # A run without a date has no place among others, and a file no run: nothing joins what they have.
 _ALONE = f"""
