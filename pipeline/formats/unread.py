@@ -8,6 +8,7 @@ from tracelake.formats import first_text
 
 # What a file begins with, by the reason for which it is skipped.
 _UNREAD = {
+    "utf_16": re.compile(rb"\xff\xfe|\xfe\xff"),
     "other_trace": re.compile(
         rb'\{[\s\S]*"traceEvents"\s*:\s*\[|\[\s*\{[\s\S]{0,2000}?"ph"\s*:\s*"[A-Za-z]"', re.ASCII
     ),

@@ -30,6 +30,7 @@ SKIP_REASONS = {
     " LLaMA-Factory.",
     "other_trace": "A trace in the form of Chrome that is not of the PyTorch profiler (Kineto): of"
     " JAX, Nsight or Ascend, for example, or merged from several. It is not read.",
+    "utf_16": "Text in UTF-16, by its first two bytes. It is read in UTF-8: convert it with iconv.",
     "quoted": "A document or source by its name, such as README.md or parser.py, that quotes what a"
     " job printed. It is read where it is named itself, not with its folder or archive.",
     "no_records": "The format that was forced or chosen found no record in it.",

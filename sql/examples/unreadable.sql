@@ -15,6 +15,7 @@ FROM (
             WHEN 'empty' THEN 'Wait until it is written, or copy it again.'
             WHEN 'no_times' THEN 'Read the output of its job instead.'
             WHEN 'other_trace' THEN 'Write a trace with torch.profiler, and read that of each rank.'
+            WHEN 'utf_16' THEN 'Convert it: iconv -f UTF-16 -t UTF-8.'
             WHEN 'quoted' THEN 'If it is a log, name it as an input, outside of an archive.'
             WHEN 'no_records' THEN 'Drop --input-format, or copy the file again.'
             WHEN 'ambiguous' THEN 'Choose a format with --input-format.'

@@ -124,14 +124,19 @@ def test_an_input_of_no_use_is_told_what_to_do_about_it(
         ('[\n  {"name": "x", "ph": "X", "ts": 1, "dur": 2}\n]', "other_trace"),
         ('[{"name": "process_name", "args": {"name": "NPU"}, "ph": "M", "pid": 1}]', "other_trace"),
         ('[{"name": "x", "phone": "X"}]', "no_format"),
+        (" iteration 5/ 9 | elapsed time per iteration (ms): 812.3 |\n".encode("utf-16"), "utf_16"),
     ],
 )  # fmt: skip
 def test_files_that_say_too_little_are_told_apart(
-    tracelake: Command, tmp_path: Path, text: str, reason: str
+    tracelake: Command, tmp_path: Path, text: str | bytes, reason: str
 ) -> None:
-    (tmp_path / "left").write_text(text)
+    (tmp_path / "left").write_bytes(text if isinstance(text, bytes) else text.encode())
     done = tracelake("run", tmp_path / "left", "--lake", tmp_path / "lake")
-    nexts = {"no_times": "read the output of the job instead", "other_trace": "write a trace with"}
+    nexts = {
+        "no_times": "read the output of the job instead",
+        "other_trace": "write a trace with",
+        "utf_16": "convert it: iconv -f UTF-16 -t UTF-8",
+    }
     assert (done.code, f"nothing usable ({reason}: left)" in done.err) == (3, True), done.err
     assert f"next:  {nexts.get(reason, 'list the known formats')}" in done.err
 
