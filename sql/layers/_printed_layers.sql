@@ -2,10 +2,8 @@
 -- @internal
 -- @grain run_id, step, rank?, stage?, layer?
 -- @column total_ns BIGINT ns | Time of its listed modules.
-SELECT
-    run_id, step, rank, stage, layer,
-    arg_max(layer_index, (source_id, line)) AS layer_index,
-    arg_max(total_ns, (source_id, line)) AS total_ns,
-    arg_max(ops, (source_id, line)) AS ops
+SELECT run_id, step, rank, stage, layer, layer_index, total_ns, ops
 FROM layer_times
-GROUP BY run_id, step, rank, stage, layer
+QUALIFY row_number() OVER (
+    PARTITION BY run_id, step, rank, stage, layer ORDER BY source_id DESC, line DESC
+) = 1
