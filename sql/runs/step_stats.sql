@@ -10,14 +10,20 @@
 -- @column stages_reason VARCHAR | Why there is no busiest stage.
 -- @column time_basis VARCHAR | What step_ms is: traced; own, the record of this step; mean, of a record over several steps; samples_per_s, the batch over the printed samples per second; dates, the time between two records over their steps. NULL without a time.
 -- @column restarts BIGINT | How often the job had begun again in its log before it trained the step, or trained it once more; NULL without a record.
-WITH following AS (
+WITH followed AS (
+    -- Without the steps that have no time: a NULL makes such a window thirty times as slow.
     SELECT
-        *,
+        run_id, step,
         step_ns > 2 * quantile_cont(step_ns, 0.5) OVER (
             PARTITION BY run_id ORDER BY step ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
-        ) AS slower,
-        count(*) OVER (PARTITION BY run_id) AS steps
+        ) AS slower
     FROM _step_times
+    WHERE traced AND step_ns IS NOT NULL
+),
+following AS (
+    SELECT s.*, f.slower, count(*) OVER (PARTITION BY s.run_id) AS steps
+    FROM _step_times AS s
+    LEFT JOIN followed AS f USING (run_id, step)
 ),
 warm AS (
     SELECT
