@@ -62,30 +62,27 @@ cut AS (
         AND w.step < o.step AND o.start_ns < w.to_ns AND o.end_ns > w.from_ns
     WHERE o.start_ns < o.from_ns
 ),
--- Each interval less what those before it have covered.
+-- Where the intervals before each have covered the time up to: any, kernels, and those of a kind.
+covered AS (
+    SELECT
+        run_id, step, rank, kind, start_ns, end_ns,
+        max(end_ns) OVER before AS any_ns,
+        max(CASE WHEN kind <> 'copy' THEN end_ns END) OVER before AS kernel_ns,
+        max(CASE WHEN kind = 'compute' THEN end_ns END) OVER before AS compute_ns,
+        max(CASE WHEN kind = 'comm' THEN end_ns END) OVER before AS comm_ns
+    FROM cut
+    WINDOW before AS (
+        PARTITION BY run_id, step, rank ORDER BY start_ns, seq
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+),
 pieces AS (
     SELECT
         run_id, step, rank, kind,
-        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER everything, start_ns)))
-            AS any_ns,
-        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER kernels, start_ns)))
-            AS kernel_ns,
-        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER alike, start_ns)))
-            AS kind_ns
-    FROM cut
-    WINDOW
-        everything AS (
-            PARTITION BY run_id, step, rank ORDER BY start_ns, seq
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ),
-        kernels AS (
-            PARTITION BY run_id, step, rank, kind = 'copy' ORDER BY start_ns, seq
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ),
-        alike AS (
-            PARTITION BY run_id, step, rank, kind ORDER BY start_ns, seq
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        )
+        greatest(0, end_ns - greatest(start_ns, any_ns)) AS any_ns,
+        greatest(0, end_ns - greatest(start_ns, kernel_ns)) AS kernel_ns,
+        greatest(0, end_ns - greatest(start_ns, CASE kind WHEN 'comm' THEN comm_ns ELSE compute_ns END)) AS kind_ns
+    FROM covered
 ),
 sums AS (
     SELECT
