@@ -1,11 +1,16 @@
--- Communication inside an operation: the union of its sub-operations, clipped to it.
+-- Communication inside an operation: the union of its sub-operations, clipped to it; of an annotated pass what it waits for.
 -- @internal
 -- @grain run_id, rank, seq
 -- @column comm_ns BIGINT ns | Union of the sub-operations.
 -- @column async_ns BIGINT ns | What of it is asynchronous: time that contains a weight-gradient kernel.
 -- @column window_comm_ns BIGINT ns | Its part inside the operation's interval and the step's window.
 -- @column window_overlap_ns BIGINT ns | What of that is asynchronous: time that contains a weight-gradient kernel.
-WITH calls AS (
+WITH inside AS (
+    SELECT run_id, rank, seq, sub_seq, overlapped, start_ns, end_ns FROM comms WHERE sub_seq IS NOT NULL
+    UNION ALL BY NAME
+    SELECT *, false AS overlapped FROM _exposed_calls
+),
+calls AS (
     SELECT
         o.run_id, o.rank, o.step, o.seq, c.sub_seq, c.overlapped,
         -- Where a call counts for the window.
@@ -15,11 +20,11 @@ WITH calls AS (
         aligned_ns(c.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns,
         greatest(begin_ns, o.start_ns) AS call_start_ns,
         least(finish_ns, o.end_ns) AS call_end_ns
-    FROM comms AS c
+    FROM inside AS c
     JOIN _op_intervals AS o USING (run_id, rank, seq)
     JOIN clock_offsets AS k USING (run_id, rank)
     JOIN _step_windows AS w ON w.run_id = o.run_id AND w.step = o.step
-    WHERE c.sub_seq IS NOT NULL AND o.part IN ('compute', 'data')
+    WHERE o.part IN ('compute', 'data')
         AND c.start_ns IS NOT NULL AND c.end_ns IS NOT NULL
 ),
 pieces AS (

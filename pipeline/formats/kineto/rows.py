@@ -115,8 +115,11 @@ class DocumentRows:
 
     def _computed(self) -> Counter[int]:
         """Return the time of kernels that compute, by stream."""
+        calls = [i for i, _ in self._calls]
         computed = Counter[int]()
-        for rows, at in zip(self._parts, self._computing, strict=True):
+        for number, (rows, kinds) in enumerate(zip(self._parts, self._kinds, strict=True)):
+            at = np.flatnonzero(kinds == KERNEL)
+            at = at[~np.isin(number * ROWS + at, calls)]
             streams, places = np.unique(rows.wide[STREAM, at], return_inverse=True)
             lasted = np.zeros(streams.size, np.int64)
             np.add.at(lasted, places, rows.wide[END, at] - rows.wide[START, at])
@@ -172,12 +175,7 @@ class DocumentRows:
             self._call(call, self._short[name])
             for (_, call), name in zip(calls, names, strict=True)
         ]
-        numbers = (number * ROWS + places).tolist()
-        inside = [self._inside.get(i, (i, None)) for i in numbers]
         return self._shared(number, places) | {
-            "seq": self._seqs[[of for of, _ in inside]],
-            "sub_seq": [place for _, place in inside],
-            "parent_op": [place and self._op(of) for of, place in inside],
             "group_kind": [self._kind(call) for call in found],
             "dtype": [call.dtype for call in found],
             "bytes": [_bytes(call) for call in found],
@@ -187,63 +185,6 @@ class DocumentRows:
             "raw_group": [_group_text(call) for call in found],
             "attributes": [_attributes(call) for call in found],
         }
-
-    @functools.cached_property
-    def _computing(self) -> list[Longs]:
-        """Places of the kernels that compute in each part."""
-        calls = [i for i, _ in self._calls]
-        found = [np.flatnonzero(kinds == KERNEL) for kinds in self._kinds]
-        return [at[~np.isin(number * ROWS + at, calls)] for number, at in enumerate(found)]
-
-    @functools.cached_property
-    def _inside(self) -> Mapping[int, tuple[int, int]]:
-        """Collectives inside passes by number: the number of the pass, and the place in it, from 1.
-
-        Beside others kernels compute for half of their time or more: no pass waits for them.
-        """
-        if not self._has_passes:
-            return {}
-        waited = [
-            np.array(
-                [
-                    i % ROWS
-                    for i, call in self._calls
-                    if i // ROWS == number
-                    and self._call(call, self._op(i)).collective not in ("send", "recv")
-                ],
-                np.int64,
-            )
-            for number in range(len(self._parts))
-        ]
-        passes, begun, ended = self._by_start(
-            [kept[kinds[kept] == PASS] for kept, kinds in zip(self._kept, self._kinds, strict=True)]
-        )
-        calls, starts, ends = self._by_start(waited)
-        at = np.searchsorted(begun, starts, side="right") - 1
-        _, *kernels = self._by_start(self._computing)
-        until_start, until_end = (_covered(kernels[0], kernels[1], t) for t in (starts, ends))
-        hidden = until_end - until_start
-        there = (at >= 0) & (ends <= ended[at]) & (2 * hidden < ends - starts)
-        found, places = dict[int, tuple[int, int]](), Counter[int]()
-        for call, of in zip(calls[there].tolist(), passes[at[there]].tolist(), strict=True):
-            places[of] += 1
-            found[call] = of, places[of]
-        return found
-
-    def _by_start(self, chosen: Sequence[Longs]) -> tuple[Longs, Longs, Longs]:
-        """Return numbers, starts and ends of chosen rows of each part, in order of the starts."""
-        parts = [*zip(self._parts, chosen, strict=True)]
-        numbers = np.concatenate([number * ROWS + at for number, at in enumerate(chosen)])
-        starts, ends = (
-            np.concatenate([part.wide[what, at] for part, at in parts]) for what in (START, END)
-        )
-        order = np.argsort(starts, kind="stable")
-        return numbers[order], starts[order], ends[order]
-
-    def _op(self, number: int) -> str:
-        """Return the name of an operation by its number."""
-        token = int(self._parts[number // ROWS].names[number % ROWS]) >> 2
-        return self._short[token]
 
     def _call_kind(self, call: Call) -> str | None:
         if call.collective is None or call.collective in ("send", "recv"):
@@ -340,17 +281,6 @@ class DocumentRows:
         listed = self._groups.get(call.group or "", Group())
         described = group_of(call.group_text) or group_of(listed.description)
         return described or group_by_ranks(listed.ranks, self._rank, self._sizes)
-
-
-def _covered(starts: Longs, ends: Longs, until: Longs) -> Longs:
-    """Return how much of the time until each moment intervals cover, which are in order."""
-    latest = np.maximum.accumulate(ends)
-    before = np.concatenate([starts[:1], latest[:-1]])
-    own = np.maximum(0, latest - np.maximum(starts, before))  # what none before it covers
-    sums = np.concatenate([[0], np.cumsum(own)])
-    reached = np.concatenate([[np.iinfo(np.int64).min], latest])
-    at = np.searchsorted(starts, until, side="right")
-    return sums[at] - np.where(reached[at] > until, reached[at] - until, 0)
 
 
 def _text(raw: bytes) -> str:

@@ -221,39 +221,34 @@ def test_a_pass_that_is_annotated_on_several_streams_counts_once_where_it_comput
 _REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
 
-def test_collectives_that_a_pass_waits_for_are_inside_it() -> None:
-    """Not those beside which kernels compute for half of their time or more, nor messages."""
+def test_a_pass_waits_for_collectives_beside_which_nothing_runs(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Not for messages, nor behind its end; what is hidden in part counts for the other part."""
     at_once = {"stream": 20}
     events = [
-        event(0, cat="gpu_user_annotation", name="PP:0F1", ts=0, dur=100),
+        event(0, cat="user_annotation", name="ProfilerStep#1", ts=0, dur=200),
+        event(0, cat="gpu_user_annotation", name="PP:0F0", ts=0, dur=100),
         event(0, name="gemm", ts=0, dur=30),
         event(0, name=_REDUCE, ts=30, dur=10),
         event(0, name=_REDUCE, ts=45, dur=10, args=at_once),
         event(0, name="gemm", ts=40, dur=10),
         event(0, name="gemm", ts=41, dur=8, args={"stream": 9}),  # at once counts once
         event(0, name=_REDUCE, ts=55, dur=10, args=at_once),
-        event(0, name="gemm", ts=55, dur=4),
+        event(0, cat="gpu_memcpy", name="Memcpy HtoD", ts=55, dur=4),
         event(0, name="ncclDevKernel_SendRecv(x)", ts=70, dur=5)
         | {"args": {"stream": 20, "Collective name": "send"}},
         event(0, name=_REDUCE, ts=95, dur=10),
-        event(0, cat="gpu_user_annotation", name="PP:0B1", ts=110, dur=50),
+        event(0, cat="gpu_user_annotation", name="PP:0B0", ts=110, dur=50),
         event(0, name=_REDUCE, ts=120, dur=40),
     ]
-    run = parse("kineto", {"a.json": (_HEAD + json.dumps(events)[1:] + "}").encode()}).only
-    seqs = {row["start_ns"]: row["seq"] for row in run.rows("ops")}
-    by_name = {row["op"]: row["seq"] for row in run.rows("ops")}
-    forward, backward = by_name["forward_step"], by_name["backward_step"]
-    found = [
-        (row["start_ns"], row["seq"], row["sub_seq"], row["parent_op"]) for row in run.rows("comms")
-    ]
-    assert sorted(found) == [
-        (30_000, forward, 1, "forward_step"),
-        (45_000, seqs[45_000], None, None),
-        (55_000, forward, 2, "forward_step"),
-        (70_000, seqs[70_000], None, None),
-        (95_000, seqs[95_000], None, None),
-        (120_000, backward, 1, "backward_step"),
-    ]
+    (tmp_path / "rank0.json").write_text(_HEAD + json.dumps(events)[1:] + "}")
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "rank0.json", "--lake", lake, "--set", "pp=1").code == 0
+    (found,) = asked(tracelake, lake, "SELECT compute_ms, in_op_comm_ms FROM rank_bubbles")
+    assert found["in_op_comm_ms"] == pytest.approx((10 + 5 + 6 + 5 + 40) / 1000)
+    assert found["compute_ms"] == pytest.approx(0.150 - found["in_op_comm_ms"])
+    assert rows(lake, "comms", "count(sub_seq)") == [(0,)]
 
 
 def test_a_rank_whose_peers_wait_for_it_inside_their_passes_is_slow(
