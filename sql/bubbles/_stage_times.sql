@@ -14,19 +14,38 @@ WITH traced AS (
     WHERE s.finished AND o.kind IN ('forward', 'backward')
     GROUP BY s.run_id, s.step, s.stage, s.rank, s.forwards, t.virtual_stages
 ),
--- A step in which a rank lacks one of its layers says too little of its stage.
-held AS (
-    SELECT run_id, stage, rank, count(DISTINCT layer) AS layers
+placed AS (
+    SELECT
+        run_id, stage, rank, step,
+        sum(total_ns) AS total_ns,
+        row_number() OVER (PARTITION BY run_id, stage, rank ORDER BY step) AS place
     FROM _printed_layers
-    GROUP BY run_id, stage, rank
+    WHERE stage IS NOT NULL
+    GROUP BY run_id, stage, rank, step
+),
+-- A step that lacks a layer which its rank prints before and after says too little of the stage.
+spans AS (
+    SELECT run_id, stage, rank, layer, min(step) AS first_step, max(step) AS last_step, count(*) AS prints
+    FROM _printed_layers
+    WHERE stage IS NOT NULL AND layer IS NOT NULL
+    GROUP BY run_id, stage, rank, layer
+),
+torn AS (
+    SELECT DISTINCT p.run_id, p.stage, p.rank, p.step
+    FROM spans AS s
+    JOIN placed AS a ON (a.run_id, a.stage, a.rank, a.step) = (s.run_id, s.stage, s.rank, s.first_step)
+    JOIN placed AS b ON (b.run_id, b.stage, b.rank, b.step) = (s.run_id, s.stage, s.rank, s.last_step)
+    JOIN placed AS p
+        ON (p.run_id, p.stage, p.rank) = (s.run_id, s.stage, s.rank) AND p.place BETWEEN a.place AND b.place
+    ANTI JOIN _printed_layers AS l
+        ON (l.run_id, l.stage, l.rank, l.step, l.layer) = (s.run_id, s.stage, s.rank, p.step, s.layer)
+    WHERE b.place - a.place >= s.prints
 ),
 logged AS (
-    SELECT l.run_id, l.step, l.stage, l.rank, sum(l.total_ns) / t.micro_batches AS micro_batch_ns
-    FROM _printed_layers AS l
+    SELECT p.run_id, p.step, p.stage, p.rank, p.total_ns / t.micro_batches AS micro_batch_ns
+    FROM placed AS p
     JOIN _pipelines AS t USING (run_id)
-    JOIN held AS h ON h.run_id = l.run_id AND h.stage = l.stage AND h.rank IS NOT DISTINCT FROM l.rank
-    GROUP BY l.run_id, l.step, l.stage, l.rank, t.micro_batches, h.layers
-    HAVING count(l.layer) = h.layers
+    ANTI JOIN torn AS x USING (run_id, stage, rank, step)
 ),
 ranks AS (
     SELECT *, false AS forward_only FROM traced
