@@ -24,7 +24,8 @@ _KINDS = {
     r"|srun: error: \S+: tasks? \S+: Out Of Memory",
     "node_failure": rf"{_SLURM}.* DUE TO NODE FAILURE|srun: error: Node failure on ",
     "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file |Memory access fault by GPU "
-    rf"|Test (?:CUDA|HIP) failure \S+:\d+ |{_FAILED}'unhandled (?:cuda|hip) error",
+    rf"|Test (?:CUDA|HIP) failure \S+:\d+ |{_FAILED}'unhandled (?:cuda|hip) error"
+    r"|Cuda failure (?:\d+ )?'(?:an illegal|unspecified launch|uncorrectable)",
     "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
     "loss_not_finite": r"(?:Rank \d+: )?found (?:NaN|Inf) in local "
     r"|Current loss scale already at minimum|Minimum loss scale reached"
@@ -48,14 +49,25 @@ _KINDS = {
 _ERROR = r"[\w.]*(?:Error|Exception): "
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
 _TRACEBACK = r"Traceback \(most recent call last\):\s*"
-# What stands above a traceback that ends no process.
-_ASIDE = r"Exception (?:ignored in|in thread)\b.*"
-LINE = rf"{_ERROR}.*|{_TRACEBACK}|{_ASIDE}|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
+# What stands above a traceback that ends no process, and between those of one cause.
+_ASIDE = (
+    r"Exception (?:ignored in|in thread)\b.*|--- Logging error ---\s*"
+    r"|Task exception was never retrieved\s*"
+)
+_CHAINED = r"During handling of the above exception, .*|The above exception was the direct cause .*"
+_DONE = r".*\b[Tt]raining (?:complete|completed|done|finished)\b.*"
+LINE = (
+    rf"{_ERROR}.*|{_TRACEBACK}|{_ASIDE}|{_CHAINED}|{_DONE}"
+    rf"|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
+)
 """Expression of the lines that say what ended a job, or may explain it."""
 
 _PATTERNS = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
-_ABOVE = re.compile(rf"(?P<trace>{_TRACEBACK})|{_ASIDE}", re.ASCII)
+_ABOVE = re.compile(
+    rf"(?P<trace>{_TRACEBACK})|(?P<aside>{_ASIDE})|(?P<chained>{_CHAINED})|(?P<done>{_DONE})",
+    re.ASCII,
+)
 _RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
@@ -80,7 +92,9 @@ class Ending:
     def __init__(self) -> None:
         self.kind: str | None = None
         self.uncaught = False
-        self._above: re.Match[str] | None = None  # above a traceback, or its first line
+        self._above: str | None = None  # what the latest line about a traceback was
+        self._aside = False  # the traceback is of what ends no process
+        self._survived = ""  # its error
         self._text = ""
         self._warning = ""  # of NCCL, the latest before what was kept
         self._error = ""  # of Python, the first
@@ -109,15 +123,25 @@ class Ending:
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")
         elif above := _ABOVE.fullmatch(text):
-            # Below what stands aside, the traceback is of that.
-            self._above = above if self._above is None or self._above["trace"] else self._above
+            self._read_above(above.lastgroup)
         elif raised := _RAISED.match(text):
-            above, self._above = self._above, None
-            if above and not above["trace"]:
+            error = _shortened(raised[1].strip(" ."))
+            if self._aside:
+                self._survived = self._survived or error
                 return
-            self.uncaught |= above is not None
+            self.uncaught |= self._above is not None
             if not self._error and self.kind != _KILLED:
-                self._error = _shortened(raised[1].strip(" ."))
+                self._error = error
+
+    def _read_above(self, what: str | None) -> None:
+        """Keep whose traceback follows: that of a thread goes on while its errors are chained."""
+        if what == "aside":
+            self._aside = True
+        elif what == "done":
+            self.uncaught = self._aside = False
+        elif what == "trace" and self._above == "trace":
+            self._aside = False
+        self._above = what
 
     def attributes(self, world_size: int | None) -> dict[str, str]:
         """Return what ended a job that has not come to its end; nothing if it said nothing.
@@ -125,8 +149,9 @@ class Ending:
         Args:
             world_size: Ranks of the job: those that did not time out are where to look.
         """
-        if self._error and (self.kind is None or self.kind in _FAILURES):
-            return {_BY: _ERRED, _WITH: self._error}
+        error = self._error or self._survived
+        if error and (self.kind is None or self.kind in _FAILURES):
+            return {_BY: _ERRED, _WITH: error}
         if self.kind is None:
             return {}
         text = self._text

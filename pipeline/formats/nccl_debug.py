@@ -134,7 +134,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=4,
+    version=5,
     facts=_facts,
     group=_group,
     join=_join,

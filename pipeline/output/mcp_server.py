@@ -71,7 +71,11 @@ _TIMED = {"ops": "duration_ns", "layer_times": "total_ns", "train_steps": "step_
 # Lines that show a finding, by its kind: what it is, the table, which rows, and the line.
 _LINES = {
     "rejects": ("first rejected line", "rejects", "true", "line"),
-    "incomplete": ("end of the first file", "sources", "true", "lines"),
+    "incomplete": (
+        "end of the first file", "sources",
+        "run_id IN (SELECT run_id FROM runs WHERE coalesce("
+        "attributes['ended_by'], attributes['last_step']) IS NOT NULL)", "lines",
+    ),
     "loss_not_finite": (
         "first record whose loss is not finite", "train_steps", "NOT isfinite(loss)", "line",
     ),
@@ -294,11 +298,12 @@ class _Tools:
         evidence = []
         for run in runs:
             row = next((r for r in rows if run in (r.get("run_id"), r.get("latest_run"))), {})
-            evidence.append(self._shown(con, run, _finding(con, run, row) or row))
+            found = _finding(con, run, row)
+            evidence.append(self._shown(con, run, found) if found else self._longest(con, run, row))
         return evidence
 
     def _shown(self, con: _Con, run: str, row: Mapping[str, Any]) -> Document:
-        """Return where one can look for what a row says, which may be a finding."""
+        """Return where one can look for what a finding says."""
         if known := _LINES.get(str(row.get("kind"))):
             shows, table, which, line = known
             found = con.execute(
@@ -308,9 +313,7 @@ class _Tools:
             if found:
                 return {"run_id": run, "where": _where(con, run, *found[0]), "shows": shows}
         about_all = row.get("rank") is None and row.get("op") is None
-        return (
-            self._first(con, run) if "kind" in row and about_all else self._longest(con, run, row)
-        )
+        return self._first(con, run) if about_all else self._longest(con, run, row)
 
     def _first(self, con: _Con, run: str) -> Document:
         return {"run_id": run, "where": _where(con, run, 0, 1), "shows": "first file of the run"}

@@ -76,7 +76,7 @@ placed AS (
             WHEN l.kind = 'drifted' THEN 'regressed'
             ELSE l.kind
         END AS family,
-        p.config, p.place, p.run_date,
+        p.config, p.place, p.run_date, p.before_date,
         CASE WHEN l.kind IN ('regressed', 'drifted', 'slow_stage', 'slowed', 'data_loading', 'slow_link')
             THEN p.measured_later ELSE coalesce(s.later, p.later)
         END AS later
@@ -89,7 +89,7 @@ placed AS (
 steps AS (
     SELECT
         *,
-        lag(later) OVER before - later > 3 AND run_date - lag(run_date) OVER before > over_after() AS starts
+        lag(later) OVER before - later > 3 AND before_date - lag(run_date) OVER before > over_after() AS starts
     FROM placed
     WINDOW before AS (PARTITION BY config, family, series ORDER BY place)
 ),
@@ -112,7 +112,7 @@ dated AS (
     WINDOW whole AS (PARTITION BY config, family, series, number)
 )
 SELECT
-    * EXCLUDE (told_since, starts, number, first_date, first_run, run_date),
+    * EXCLUDE (told_since, starts, number, first_date, first_run, run_date, before_date),
     CASE WHEN place IS NOT NULL THEN coalesce(told_since, first_date) END AS since,
     CASE WHEN place IS NOT NULL
         THEN left(md5(concat_ws('|', config, family, series, first_run)), 8)

@@ -8,6 +8,7 @@
 -- @column measured_later BIGINT runs | Those of them that are measured, as in _fleet_runs.
 -- @column ranked_later BIGINT runs | Those of them in which a rank was compared.
 -- @column latest_date TIMESTAMP | Date of the latest run of its configuration.
+-- @column before_date TIMESTAMP | Date of the run before it; NULL of the first.
 WITH listed AS (
     SELECT
         f.run_id,
@@ -27,7 +28,8 @@ SELECT
     count(*) OVER after AS later,
     count(CASE WHEN measured THEN 1 END) OVER after AS measured_later,
     count(CASE WHEN ranked THEN 1 END) OVER after AS ranked_later,
-    max(run_date) OVER (PARTITION BY config) AS latest_date
+    max(run_date) OVER (PARTITION BY config) AS latest_date,
+    lag(run_date) OVER (PARTITION BY config ORDER BY run_date, run_id) AS before_date
 FROM listed
 WINDOW after AS (
     PARTITION BY config ORDER BY run_date, run_id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING

@@ -1,6 +1,5 @@
 -- The rank of a run that became slow on the way and stayed so, too late for a verdict over the whole run.
--- It is slow in every step from one on, 3 or more, and in none of 3 or more before; of several the first, then the
--- one that lost most.
+-- It is slow in every step from one on, 3 or more, and in none of 3 or more before; of several the one that lost most.
 -- @internal
 -- @grain run_id
 -- @column since_step INTEGER | First slow step.
@@ -10,7 +9,7 @@ WITH late AS (
     FROM straggler_ranks
     WHERE verdict = 'ok' AND peers > 1 AND slow_steps >= 3 AND steps - slow_steps >= 3
         AND since_step IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY since_step, time_lost_ms DESC, rank) = 1
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY time_lost_ms DESC, since_step, rank) = 1
 ),
 slowed AS (
     SELECT k.run_id, median(s.slowdown) AS slowdown

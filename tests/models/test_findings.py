@@ -286,22 +286,22 @@ def test_a_rank_that_becomes_slow_too_late_for_a_verdict_is_named_with_the_slowe
 
 
 def test_good_runs_of_the_same_night_end_no_incident(tracelake: Command, tmp_path: Path) -> None:
-    """It is over after 3 good runs and 36 hours; then the same is another incident."""
+    """It is over after 3 good runs that span 36 hours; then the same is another incident."""
     first = datetime(2025, 3, 1, 22)
-    begun = {0: False, 1: True, 2: True, 3: True, 24: False, 25: True, 26: True, 27: True}
+    begun = {0: False, 1: True, 2: True, 3: True, 38: False, 39: True, 40: True, 41: True}
     states: dict[int, list[Row]] = {}
-    for last in (27, 61, 62):
+    for last in (41, 75, 76):
         runs = {
             f"after{hours:02}": log_run(complete=whole, run_date=first + timedelta(hours=hours))
-            for hours, whole in {**begun, 60: True, 61: True, 62: False}.items()
+            for hours, whole in {**begun, 74: True, 75: True, 76: False}.items()
             if hours <= last
         }
         lake = make(tmp_path / str(last), runs)
         shown = "SELECT run_ids, open FROM incidents WHERE kind = 'incomplete' ORDER BY since"
         states[last] = ask(tracelake, lake, shown)
-    assert states[27] == [{"run_ids": ["after00", "after24"], "open": True}]
-    assert states[61] == [{"run_ids": ["after00", "after24"], "open": False}]
-    assert states[62] == [*states[61], {"run_ids": ["after62"], "open": True}]
+    assert states[41] == [{"run_ids": ["after00", "after38"], "open": True}]
+    assert states[75] == [{"run_ids": ["after00", "after38"], "open": False}]
+    assert states[76] == [*states[75], {"run_ids": ["after76"], "open": True}]
 
 
 def two_slow_ranks() -> Rows:

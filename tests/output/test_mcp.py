@@ -89,7 +89,9 @@ def test_every_tool_answers_with_reasons_and_lines(sample_lake: Lake) -> None:
 
 
 def test_what_tests_and_logs_show_has_its_reason_and_line(tmp_path: Path) -> None:
-    log = log_run(steps=5, complete=False, run_date=datetime(2025, 3, 1), config="log")
+    ended = [("last_step", "5"), ("planned_steps", "9")]
+    date = datetime(2025, 3, 1)
+    log = log_run(steps=5, complete=False, run_date=date, config="log", attributes=ended)
     logs = {**log, "layer_times": []}
     lake = make(tmp_path / "lake", {"links": link_run(), "log": logs})
     _, all_found, of_links, of_log, why = ask(

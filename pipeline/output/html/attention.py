@@ -69,8 +69,8 @@ class Group:
         kind: Name of the kind, as class and anchor.
         level: bad, warn or note.
         count: How many are more than notices, shown or not.
-        notices: How many are not.
-        over: How many of the former are of incidents that are over.
+        notices: How many are not, of incidents that are not over.
+        over: How many of `count` are of incidents that are over.
         items: The first of them: run and text; the run is None for files that belong to none.
         query: What lists them all.
         runs: Runs that have one that is more than a notice.
@@ -97,7 +97,7 @@ class Group:
             f"{count(self.over)} over" if self.over else "",
             counted(self.notices, "notice") if self.notices else "",
         )
-        return " and ".join(filter(None, parts))
+        return " and ".join(filter(None, parts)) or "over"
 
 
 def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Group]:
@@ -151,7 +151,7 @@ def _group(kind: str, rows: Sequence[Row]) -> Group:
         f"FROM findings WHERE kind = '{kind}'",
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
         all(row["incident"] for row in rows),
-        len(rows) - graver,
+        sum(row["severity"] == "notice" and not row["over"] for row in rows),
         sum(row["over"] and row["severity"] != "notice" for row in rows),
     )
 

@@ -137,9 +137,8 @@ def title(content: Content) -> str:
     counts = Counter({title_of(kind): n for kind, n in content.view.tested.items()})
     notices = {group.title: group.notices for group in content.groups}
     for group in content.groups:
-        still = group.count - group.over
-        if still or not group.count:
-            counts[group.title] += still
+        if group.count > group.over or group.notices:
+            counts[group.title] += group.count - group.over
     nothing = "no open problems" if content.groups else "no problems found"
     counted_names = [
         f"{name.lower()} {count(n) if n else counted(notices[name], 'notice')}"

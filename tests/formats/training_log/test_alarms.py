@@ -307,6 +307,7 @@ def test_a_job_that_breaks_behind_its_last_record_has_not_ended() -> None:
 
 
 _TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = "During handling of the above exception, another exception occurred:"
 _TORCHRUN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
 _LAUNCHER = (
     "[2026-04-08 11:20:00,123] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return"
@@ -413,8 +414,33 @@ _SLURM = (
         (
             ["Exception in thread Thread-5:", _TRACEBACK, "BrokenPipeError: 32", _TORCHRUN],
             "error",
-            "ChildFailedError:",
+            "BrokenPipeError: 32",
         ),
+        (
+            [
+                "Exception in thread T:",
+                _TRACEBACK,
+                "OSError: 32",
+                _CHAINED,
+                _TRACEBACK,
+                "KeyError: 1",
+            ],
+            None,
+            None,
+        ),
+        (
+            [
+                "Exception in thread Thread-5:",
+                _TRACEBACK,
+                "_queue.Empty",
+                _TRACEBACK,
+                "OSError: 28",
+            ],
+            "error",
+            "OSError: 28",
+        ),
+        (["--- Logging error ---", _TRACEBACK, "ValueError: I/O"], None, None),
+        ([_TRACEBACK, "ValueError: plot", "INFO - Training completed"], None, None),
         (["[INFO] [launch.py:351:main] Process 7 exits successfully."], None, None),
     ],
 )
