@@ -11,6 +11,7 @@ WITH traced AS (
     FROM _rank_steps AS s
     JOIN ops AS o USING (run_id, step, rank)
     JOIN _pipelines AS t USING (run_id)
+    ANTI JOIN (SELECT run_id, rank, seq FROM _op_intervals WHERE doubled) AS d USING (run_id, rank, seq)
     WHERE s.finished AND o.kind IN ('forward', 'backward')
     GROUP BY s.run_id, s.step, s.stage, s.rank, s.forwards, t.virtual_stages
 ),

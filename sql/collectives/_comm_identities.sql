@@ -23,13 +23,13 @@ placed AS NOT MATERIALIZED (
         c.collective IN ('send', 'recv') AS message,
         message OR c.sub_seq IS NOT NULL AS in_pass,
         CASE
-            -- Along the pipeline, a pair is known by its sender and the direction.
-            WHEN c.collective = 'send' THEN n.slot
+            -- Along the pipeline, a pair is known by its sender and the direction; without one nothing tells the peer.
+            WHEN c.collective = 'send' AND c.pass IS NOT NULL THEN n.slot
             WHEN c.collective = 'recv' AND c.pass = 'forward'
                 THEN (n.slot - ranks_per_stage(r.world_size, r.pp) + r.world_size) % r.world_size
             WHEN c.collective = 'recv' AND c.pass = 'backward'
                 THEN (n.slot + ranks_per_stage(r.world_size, r.pp)) % r.world_size
-            ELSE g.group_key
+            WHEN NOT message THEN g.group_key
         END AS members,
         CASE WHEN message THEN 2 ELSE coalesce(c.group_size, g.group_size) END AS group_size,
         CASE

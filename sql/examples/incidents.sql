@@ -3,7 +3,8 @@
 -- @param since TIMESTAMP = NULL | Incidents last seen from then on; every one by default.
 -- @param top UBIGINT = 20 | Rows at most.
 -- A row is one problem of one configuration over its runs, the dearest first. `open` is true while one
--- of the latest 3 runs that could have it has it, and of a regression until 3 runs in a row are better.
+-- of the latest 3 runs that could have it has it, or one of the last 36 hours, and of a regression until
+-- 3 runs in a row are better.
 -- The cost is for a job that runs all day; cost_bound says which way it errs.
 -- `FROM incidents` also has the runs of each, in `run_ids`.
 

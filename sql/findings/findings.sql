@@ -8,7 +8,7 @@
 -- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.
 -- @column op VARCHAR | Operation that is slow, or that explains most of a change.
--- @column since TIMESTAMP | Date of the first run of the present series: the same subject in runs of one configuration, with fewer than 3 runs in a row that could have had it and had not. NULL where the run has no date.
+-- @column since TIMESTAMP | Date of the first run of the present series: the same subject in runs of one configuration, without 3 runs in a row, for 36 hours or more, that could have had it and had not. NULL where the run has no date.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column cost_gpu_hours DOUBLE GPU hours | GPU hours that the steps of this run lost: lost_ratio of their time on every rank. Slow ranks of a run have the same cost by replay, that of all of them; recurring and slow_node repeat it.
 -- @column cost_basis VARCHAR | replay: what steps would have taken less with equal peers, as in whatif_runs; bound: a limit from the times of the rank, stage, link or step alone.
