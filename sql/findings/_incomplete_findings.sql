@@ -56,7 +56,7 @@ SELECT
             CASE WHEN try_cast(r.attributes['last_step'] AS BIGINT) < 0
                 THEN format('its log ends before the first of {} steps', r.attributes['planned_steps'])
                 ELSE format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
-            END || CASE r.attributes['ended_by'] WHEN 'error' THEN ', then ' || e.short ELSE '' END,
+            END || CASE WHEN regexp_matches(e.short, '^[\w.]*(Error|Exception): ') THEN ', then ' || e.short ELSE '' END,
             b.told,
             'its log ends with ' || e.short,
             'the input is shorter than it declares'
