@@ -129,7 +129,7 @@ class Ending:
             if self._aside:
                 self._survived = self._survived or error
                 return
-            self.uncaught |= self._above is not None
+            self.uncaught |= self._above == "trace"
             if not self._error and self.kind != _KILLED:
                 self._error = error
 

@@ -440,7 +440,11 @@ _SLURM = (
             "OSError: 28",
         ),
         (["--- Logging error ---", _TRACEBACK, "ValueError: I/O"], None, None),
-        ([_TRACEBACK, "ValueError: plot", "INFO - Training completed"], None, None),
+        (
+            [_TRACEBACK, "ValueError: plot", "- Training completed", "TypeError: at exit"],
+            None,
+            None,
+        ),
         (["[INFO] [launch.py:351:main] Process 7 exits successfully."], None, None),
     ],
 )
