@@ -33,10 +33,8 @@ CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS greatest(0, le
 -- the reference reads `origin_ns`, `drift` what it gains from there. As it is where that is not known.
 CREATE TEMP MACRO aligned_ns(reading_ns, offset_ns, drift, origin_ns) AS coalesce(
     reading_ns - offset_ns - round((reading_ns - offset_ns - origin_ns) * drift / (1 + drift))::BIGINT, reading_ns);
-
 -- Aggregate: how far off the difference of two of these clocks can be, each off by as much.
 CREATE TEMP MACRO difference_open_ns(off_ns) AS try_cast(least(2::HUGEINT * max(off_ns), sum(off_ns)) AS BIGINT);
-
 -- Aggregate over clocks, a row each: the same by what `clock_offsets` says of them. What errs on the
 -- way to an anchor that all of them share errs alike.
 CREATE TEMP MACRO clocks_open_ns(anchor, near_ns, uncertainty_ns) AS
@@ -45,10 +43,8 @@ CREATE TEMP MACRO clocks_open_ns(anchor, near_ns, uncertainty_ns) AS
         WHEN min(anchor) = max(anchor) THEN difference_open_ns(near_ns)
         ELSE difference_open_ns(uncertainty_ns)
     END;
-
 -- Whether clocks leave so much of a time open that it says nothing: over a tenth.
 CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS open_ns > time_ns / 10;
-
 -- Aggregate over optimizers of a step: how far apart those end that wait inside for the last to begin.
 -- Their ends agree twenty times better than their starts, and none comes before that.
 CREATE TEMP MACRO meeting_ns(from_ns, to_ns) AS CASE WHEN min(to_ns) >= max(from_ns) THEN (max(from_ns) - min(from_ns)) // 20 ELSE 0 END;
@@ -91,8 +87,8 @@ CREATE TEMP MACRO layer_kind(layer, layer_index) AS
 CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS m * busiest + (total - busiest) / v;
 
 -- A rank with what is known of its place, in words, and the ranks that it is compared with.
-CREATE TEMP MACRO rank_placed(rank, stage, host, device) AS concat('rank ', rank,
-    ' (' || nullif(concat_ws(', ', 'stage ' || stage, 'host ' || host, 'device ' || device), '') || ')');
+CREATE TEMP MACRO rank_placed(rank, stage, host, device) AS
+    concat('rank ', rank, ' (' || nullif(concat_ws(', ', 'stage ' || stage, 'host ' || host, 'device ' || device), '') || ')');
 CREATE TEMP MACRO peers_named(peers) AS CASE peers WHEN 1 THEN 'its peer' ELSE format('the median of {} peers', peers) END;
 
 -- What a figure may lose against `median_value` without being worse: 10 %, three times the spread

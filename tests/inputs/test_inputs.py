@@ -216,7 +216,7 @@ def test_bad_neighbours_do_not_cost_good_files(tmp_path: Path) -> None:
         ("empty.txt", "empty"),
         ("folder", "not_a_file"),
         ("pipe", "not_a_file"),
-        ("utf16.txt", "no_format"),
+        ("utf16.txt", "utf_16"),
     ]
 
 
