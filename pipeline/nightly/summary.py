@@ -22,7 +22,7 @@ from tracelake.ingest.report import IngestReport
 from tracelake.ingest.run_plan import Status
 from tracelake.models.failures import Failure as Failed
 from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
-from tracelake.warehouse.incidents import MOST_URGENT_FIRST
+from tracelake.warehouse.headline import MOST_URGENT_FIRST
 from tracelake.warehouse.values import Row, read_rows
 
 VERSION = 1

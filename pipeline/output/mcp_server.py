@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import duckdb
@@ -18,6 +19,7 @@ from mcp.server.mcpserver.tools import Tool
 
 from tracelake import __version__
 from tracelake.base.errors import TracelakeError, UsageError
+from tracelake.base.signals import stop_all
 from tracelake.lake.store import Lake
 from tracelake.models.base import literal
 from tracelake.models.describe import describe, relation_columns
@@ -25,7 +27,7 @@ from tracelake.output.terminal.changes import read_changes
 from tracelake.output.terminal.facts import Document, read_run
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.examples import example, examples_table
-from tracelake.warehouse.incidents import MOST_URGENT_FIRST
+from tracelake.warehouse.headline import MOST_URGENT_FIRST
 from tracelake.warehouse.names import resolve_run, run_before
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import Parameters, read_statements
@@ -39,7 +41,6 @@ _Con: TypeAlias = duckdb.DuckDBPyConnection
 
 MAX_ROWS = 1000
 _SECONDS = 60.0
-_AGAIN_SECONDS = 0.05
 _MEMORY = 1_000_000_000
 # Runs of an answer whose reasons and evidence are given.
 _RUNS = 10
@@ -235,16 +236,9 @@ class _Tools:
         """Return the result of the work on the warehouse that is in place now."""
 
         def once(con: _Con) -> _T:
-            ended = threading.Event()
-
-            def interrupt() -> None:
-                # Again, because between two statements nothing is interrupted.
-                seconds = _SECONDS
-                while not ended.wait(seconds):
-                    con.interrupt()
-                    seconds = _AGAIN_SECONDS
-
-            threading.Thread(target=interrupt, daemon=True).start()
+            ended: Future[None] = Future()
+            ends = threading.Timer(_SECONDS, stop_all, ([ended], con.interrupt))
+            ends.start()
             try:
                 return work(con)
             except duckdb.InterruptException as error:
@@ -254,7 +248,8 @@ class _Tools:
             except duckdb.Error as error:
                 raise query_error(self._lake, str(error), limited=True) from error
             finally:
-                ended.set()
+                ends.cancel()
+                ended.set_result(None)
 
         return ask(self._lake, "the lake", once, memory=_MEMORY)
 

@@ -1,4 +1,4 @@
-"""Define which figures of a run outputs show."""
+"""Define what outputs show of runs and incidents, and in which order."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ HEADLINE = (
     "busbw_gbps",
     "coverage_ratio",
     "rejects",
+)
+# Columns of `incidents` to order by: notices last, then what costs most.
+MOST_URGENT_FIRST = (
+    "open DESC, level = 3, cost_gpu_hours_per_day DESC NULLS LAST, level, last_seen DESC, incident"
 )
 # Parts that add up to a pipeline window: the busy ones come first, the rest is the bubble.
 WINDOW_PARTS = (

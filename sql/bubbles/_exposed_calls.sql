@@ -15,13 +15,12 @@ work AS (
     FROM ops AS o
     LEFT JOIN comms AS c ON c.run_id = o.run_id AND c.rank = o.rank AND c.seq = o.seq AND c.sub_seq IS NULL
     WHERE o.stream IS NOT NULL AND o.kind IS NULL AND o.run_id IN (SELECT run_id FROM passes)
+        AND coalesce(c.collective NOT IN ('send', 'recv'), true)
 ),
 events AS (
     SELECT run_id, rank, start_ns AS at_ns, collective IS NULL AS computes, 1 AS change FROM work
-    WHERE collective IS NULL OR collective NOT IN ('send', 'recv')
     UNION ALL
     SELECT run_id, rank, end_ns, collective IS NULL, -1 FROM work
-    WHERE collective IS NULL OR collective NOT IN ('send', 'recv')
     UNION ALL
     SELECT run_id, rank, unnest([start_ns, end_ns]), true, 0 FROM passes
 ),

@@ -21,14 +21,12 @@ placed AS (
         sum(total_ns) AS total_ns,
         row_number() OVER (PARTITION BY run_id, stage, rank ORDER BY step) AS place
     FROM _printed_layers
-    WHERE stage IS NOT NULL
     GROUP BY run_id, stage, rank, step
 ),
 -- A step that lacks a layer which its rank prints before and after says too little of the stage.
 spans AS (
     SELECT run_id, stage, rank, layer, min(step) AS first_step, max(step) AS last_step, count(*) AS prints
     FROM _printed_layers
-    WHERE stage IS NOT NULL AND layer IS NOT NULL
     GROUP BY run_id, stage, rank, layer
 ),
 torn AS (

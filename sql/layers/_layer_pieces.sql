@@ -14,7 +14,6 @@ WITH slowest AS (
         max(total_ns) AS total_ns,
         max(ops) AS ops
     FROM _printed_layers
-    WHERE layer IS NOT NULL AND stage IS NOT NULL
     GROUP BY run_id, step, layer, stage
 )
 SELECT p.*, layer_kind(p.layer, p.layer_index) AS layer_kind, s.warmup

@@ -15,7 +15,7 @@ from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import Row, head
 from tracelake.output.html.plots import Night, over_dates, strip, waterfall
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
-from tracelake.warehouse.incidents import MOST_URGENT_FIRST
+from tracelake.warehouse.headline import MOST_URGENT_FIRST
 
 # Cards and plots of a page; the rest is in `tracelake ask incidents`.
 _CARDS = 12

@@ -7,7 +7,7 @@ import duckdb
 from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Cell, Page
-from tracelake.warehouse.incidents import MOST_URGENT_FIRST
+from tracelake.warehouse.headline import MOST_URGENT_FIRST
 from tracelake.warehouse.values import Row, read_rows
 
 # Lines about incidents, and about findings of no incident; with the others there are at most ten.
