@@ -23,8 +23,8 @@ FIRST_ENGINE_BYTES = 550_000_000
 # What a query may allocate beyond its --memory: threads, libraries that are loaded late, and the
 # rows that are being printed.
 QUERY_HEAD_BYTES = 200_000_000
-# Libraries reserve address space that they never use: with less some of them crash.
-LEAST_ADDRESS_SPACE = 2_000_000_000
+# Libraries reserve address space that they never use: with less some of them crash in an ingest.
+LEAST_ADDRESS_SPACE = 4_000_000_000
 _MOST = 10**18
 _SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

@@ -40,6 +40,8 @@ def _run() -> None:
         # Names may have characters that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     _live_lightly()
+    if os.environ.get("COLUMNS") == "0":  # of a terminal that does not know its width
+        del os.environ["COLUMNS"]
     try:
         with listening():
             app()

@@ -112,7 +112,13 @@ FileFormat = Annotated[
     typer.Option("--format", help="Output format; default: by the suffix of --output, else table."),
 ]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        callback=lambda value: None if value == Path("-") else value,
+        help="Write to this file instead of stdout (-).",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
 Since = Annotated[

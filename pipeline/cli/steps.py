@@ -111,6 +111,8 @@ def read_request(inputs: Sequence[str], page: str, job: JobOptions, started: dat
         raise UsageError(
             "--report needs a file", hint="to print a report use: tracelake report -o -"
         )
+    if job.metrics == Path("-"):
+        raise UsageError("--metrics needs a file", hint="name one that Prometheus collects")
     pages = Series(page, started)
     printed = job.summary == "-"
     summaries = None if job.summary is None or printed else Series(job.summary, started)

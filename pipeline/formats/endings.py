@@ -14,6 +14,7 @@ _CANCELLED = "cancelled"
 # A warning of NCCL, with the place in its code or not.
 _WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
 _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
+_DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)"
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
@@ -35,15 +36,20 @@ _KINDS = {
     "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
     "nccl_error": _FAILED,
-    _CANCELLED: rf"{_SLURM}(?:ON \S+ )?CANCELLED AT "
+    _CANCELLED: r"=>> PBS: job killed: |\bTERM_[A-Z]+: job killed "
+    rf"|{_SLURM}(?:ON \S+ )?CANCELLED AT "
     r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: ",
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
-    r"|process rank \d+ .*exited on signal 9 ",
+    r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
+    r"|^Killed\s*$|\bline \d+: +\d+ Killed ",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
     r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
     r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
-    r"|mpirun noticed that process rank |Primary job +terminated normally, but ",
+    rf"|^{_DIED}(?: \(core dumped\))?\s*$|\bline \d+: +\d+ {_DIED} "
+    r"|Fatal Python error: |\brank \d+ died from signal \d"
+    r"|BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+    r"|(?:mpirun|prterun) noticed that process rank |Primary job +terminated normally, but ",
 }
 # What Python prints below a traceback, which a job may survive or print when it has ended.
 _ERROR = r"[\w.]*(?:Error|Exception): "
@@ -117,7 +123,7 @@ class Ending:
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
                     whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
-                    whole = whole.replace(" / '", "'").strip(" .")  # NCCL has nothing to add
+                    whole = whole.replace(" / '", "'").strip(" .=")  # NCCL has nothing to add
                     self.kind, self._text = kind, _shortened(whole)
                 return
         if warning and self.kind is None:

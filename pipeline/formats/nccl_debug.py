@@ -134,7 +134,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=5,
+    version=6,
     facts=_facts,
     group=_group,
     join=_join,

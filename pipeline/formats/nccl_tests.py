@@ -165,10 +165,15 @@ class _Reader:
         return {"test": self._test, "collective": self._collective, "hosts": hosts}
 
     def _listed(self) -> list[int]:
-        """Return the ranks that talk to the first one: a split test has several groups at once."""
+        """Return the ranks that talk to the first one: a split test has several groups at once.
+
+        There are none where the list lacks a rank, or says two things of one.
+        """
         groups = {rank: place[2] for rank, place in sorted(self._ranks.items())}
+        if self._mixed or max(groups, default=0) >= len(groups):
+            return []
         first = next(iter(groups.values()), None)
-        return [] if self._mixed else [rank for rank, group in groups.items() if group == first]
+        return [rank for rank, group in groups.items() if group == first]
 
     def _row(self, words: list[str]) -> Rows | str:
         words = words[: len(words) - self._behind]
@@ -237,7 +242,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=7,
+    version=8,
     sniff=_sniff,
     preamble_of=("training_log", "optimus"),
     reader=_Reader,

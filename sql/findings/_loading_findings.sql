@@ -55,12 +55,20 @@ uneven AS (
     JOIN slowest AS m ON m.run_id = k.run_id AND m.op = k.kind
     WHERE m.tp = 1 OR m.own_ms - m.peers_ms >= k.lost_ms / 2
 ),
--- Of a log: what its loop says of the time that a step waited for data.
+-- Of a log: what its loop says of the time that a step waited for data, the median over steps.
 waits AS (
-    SELECT run_id, name AS op, ns_to_ms(quantile_cont(duration_ns, 0.5)) AS lost_ms
-    FROM timings
-    WHERE name = 'data' AND last_step > 1
+    SELECT run_id, name AS op, ns_to_ms(min(duration_ns) FILTER (2 * upto >= steps)) AS lost_ms
+    FROM (
+        SELECT
+            *,
+            sum(last_step - first_step + 1) OVER (same ORDER BY duration_ns) AS upto,
+            sum(last_step - first_step + 1) OVER same AS steps
+        FROM timings
+        WHERE name = 'data' AND last_step > 1
+        WINDOW same AS (PARTITION BY run_id, name)
+    )
     GROUP BY run_id, name
+    HAVING count(*) >= 5
 ),
 log_steps AS (
     SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms

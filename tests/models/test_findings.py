@@ -1060,11 +1060,11 @@ def test_a_log_says_itself_how_long_its_steps_waited_for_data(
 ) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    for name, waited in (("starved", 0.06), ("fed", 0.004)):
+    for name, waited in (("starved", 0.06), ("fed", 0.004), ("short", 0.06)):
         lines = [
             f"Epoch: [0][{i:>3}/30]\tTime  0.100 ( 0.110)\tData  {9 if i == 0 else waited:.3f}"
             " ( 0.050)\tLoss 2.5e+00 (2.6e+00)\n"
-            for i in range(20)
+            for i in range(5 if name == "short" else 20)
         ]
         (logs / f"{name}.log").write_text("".join(lines))
     done = tracelake("run", logs, "--lake", tmp_path / "lake")

@@ -540,6 +540,7 @@ def test_what_stands_in_the_way_of_a_lock_is_no_bug(
         (["--keep", "3"], "--keep needs file names with a date"),
         (["--keep", "3", "--summary", "-"], "--keep needs file names with a date"),
         (["--report", "-"], "--report needs a file"),
+        (["--metrics", "-"], "--metrics needs a file"),
         (["--report", "{day}.html"], "no placeholder {day}"),
         (["--summary", "{day}.json"], "no placeholder {day}"),
         (["--since", "yesterday"], "invalid --since 'yesterday'"),

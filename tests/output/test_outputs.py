@@ -62,6 +62,19 @@ def test_a_device_a_pipe_and_a_link_stay_what_they_are(
     assert sorted(os.listdir(tmp_path / "site")) == ["made", "page"]
 
 
+@WRITERS
+def test_a_dash_is_standard_output(
+    tracelake: Command,
+    lake: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tracelake(*words, "--lake", lake.root, "-o", "-").out
+    assert not os.listdir(tmp_path)
+
+
 @AS_ROOT
 @WRITERS
 def test_a_full_device_is_an_error_and_stays(

@@ -64,11 +64,15 @@ class Trainer(StepLines):
         while bar := _BAR.match(text, at):
             self._between = True
             done, total = int(bar[1]), int(bar[2])
-            if self._waiting is None and total not in (self.total, self._heading.get(STEPS)):
+            job = self._heading.get(STEPS)
+            # Other loops draw bars, too: only behind a record a bar is the job's by its place.
+            if total not in (self.total, job) and (job or not self._waiting):
                 break
             at, self._has_bar = bar.end(), True
             waiting, self._waiting = self._waiting, None
-            yield from self._record(done, total, waiting)
+            if waiting and (step := self._step_at(done, waiting)):
+                yield from self._record(step, total, waiting)
+            yield from self._record(done, total, None)
             yield from self._elapsed.take(done, clock_ns(bar[3], bar[4], bar[5]))
         if at:
             self.behind = text[at:].strip()
@@ -115,25 +119,38 @@ class Trainer(StepLines):
             values["memory_bytes"] = gib(record["memory(GiB)"])
         yield done, None, values
 
+    def _step_at(self, done: int, values: dict[str, str]) -> int | None:
+        """Return the step of a dict whose bar says one.
+
+        A copy of a terminal has of each bar the last state: the one before the next dict.
+        """
+        of_epoch, epoch, unit = self._epoch_of(values)
+        if of_epoch and abs(done / of_epoch - epoch) > unit + 1 / of_epoch:
+            return self._step_of(values)
+        return done
+
     def _step_of(self, values: dict[str, str]) -> int | None:
         """Return the step that an epoch says; nothing if it is rounded too much to say one.
 
-        A job without bars prints nothing else. The heading says how many steps an epoch has.
+        A job without bars prints nothing else.
         """
+        of_epoch, epoch, unit = self._epoch_of(values)
+        step = round(epoch * of_epoch)
+        near = step > 0 and abs(step / of_epoch - epoch) <= unit / 2
+        return step if near and unit * of_epoch < 1 else None
+
+    def _epoch_of(self, values: dict[str, str]) -> tuple[int, float, float]:
+        """Return the steps of an epoch by the heading, 0 if unknown; epoch and its last digit."""
         printed, heading = values.get("epoch", ""), self._heading
         total, epochs, batch = (heading.get(words, 0) for words in (STEPS, EPOCHS, BATCH))
         if not (printed and total and epochs and batch) or total % epochs:
-            return None
+            return 0, 0.0, 0.0
         of_epoch, examples = total // epochs, heading.get(EXAMPLES, 0)
-        # A limit of steps may end the job within an epoch.
-        if of_epoch not in (examples // batch, examples // batch + 1):
-            return None
         epoch = number(printed)
+        # A limit of steps may end the job within an epoch.
+        known = of_epoch in (examples // batch, examples // batch + 1) and 0 <= epoch <= epochs + 1
         self._digits = max(self._digits, len(printed.partition(".")[2]))
-        unit = max(10.0**-self._digits, 1e-9)
-        step = round(epoch * of_epoch) if 0 <= epoch <= epochs + 1 else 0
-        near = abs(step / of_epoch - epoch) <= unit / 2
-        return step if step and near and unit * of_epoch < 1 else None
+        return of_epoch if known else 0, epoch, max(10.0**-self._digits, 1e-9)
 
 
 def _as_the_board_prints(values: Mapping[str, str]) -> tuple[str, str]:

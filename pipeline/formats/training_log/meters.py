@@ -125,7 +125,7 @@ class Meters(StepLines):
     HEADS = tuple((loop.word.encode(), loop.line.encode()) for loop in _LOOPS)
 
     def __init__(self) -> None:
-        self._first: int | None = None
+        self._first = 1  # where the loop does not say it: 0 once a record has that
         self._samples = 0  # at the first record, where samples are counted
         self._batch = 0  # samples of a step, of all ranks
         self._since = 0  # steps done at the end of the latest mean
@@ -176,9 +176,9 @@ class Meters(StepLines):
             if self.done is None:
                 self.done = before + self._samples // self._batch
             return before + at // self._batch, at // self._batch
-        if self._first is None:
-            self._first = min(at, 1) if loop.first is None else loop.first
-        done = at + 1 - self._first
+        self._first = min(self._first, at)
+        first = self._first if loop.first is None else loop.first
+        done = at + 1 - first
         if fields.get("epochs"):
             self.total = int(fields["epochs"]) * of
         elif not fields.get("epoch"):

@@ -1,4 +1,4 @@
-"""Read nanoGPT and what was written after it: llama2.c, llm.c, modded-nanogpt and LitGPT.
+"""Read nanoGPT and what was written after it: llama2.c, llm.c, modded-nanogpt, nanochat, LitGPT.
 
 Each line has its step. modded-nanogpt prints the time since the start instead of that of a step,
 and LitGPT that of each micro-batch.
@@ -24,9 +24,16 @@ _LLMC = re.compile(
     rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss +({PRINTED})(?: \([^)]*\))? ?\|(.*)",
     re.ASCII,
 )
+# build-nanogpt, nanochat and autoresearch.
+_CHAT = re.compile(
+    r".*\b[Ss]tep:? +(\d{1,9})(?:/(\d{1,9}))?(?: \([^)]*\))? \| "
+    rf"(?:train )?[Ll]oss: ({PRINTED}) (\|.*\|)"
+    r" (?:dt|Time): ([0-9.]+)ms \| [Tt]ok/sec: ([0-9.,]+).*",
+    re.ASCII,
+)
 _SPEED = re.compile(r"(?:^|[ (])([0-9.]+) ms \|.*?([0-9.]+) tok/s", re.ASCII)
-_NORM = re.compile(rf"\bnorm +({PRINTED})", re.ASCII)
-_RATE = re.compile(rf"\blr ({PRINTED})", re.ASCII)
+_NORM = re.compile(rf"(?:\bnorm:?|\bGradNorm:) +({PRINTED})", re.ASCII)
+_RATE = re.compile(rf"\b(?:lr|LR):? ({PRINTED})", re.ASCII)
 _MODDED = re.compile(
     rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({PRINTED}) )?.{{0,200}}"
     r"\btrain_time:([0-9.]+)ms.*",
@@ -44,12 +51,13 @@ class Nano(StepLines):
 
     LINES = (
         r".*(?:iter \d+: loss \S+, time |\biter time: [0-9.]+ ?ms|[0-9.]+ms \| mfu "
-        r"| (?:ms|MFU) \| [0-9.]+ tok/s| train_time:[0-9.]+ms).*"
+        r"| (?:ms|MFU) \| [0-9.]+ tok/s|ms \| [Tt]ok/sec: | train_time:[0-9.]+ms).*"
     )
     HEADS = (
         (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
         (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
         (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss +[0-9na.-]+.* ms \| .* tok/s"),
+        (b"ok/sec: ", rb"\b[Ss]tep:? +[0-9].* \| (?:train )?[Ll]oss: .*ms \| [Tt]ok/sec: [0-9]"),
         (
             b"iter time: ",
             rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",
@@ -73,6 +81,8 @@ class Nano(StepLines):
             records = [_own(int(found[1]) + 1, found[4], **values)]
         elif " tok/s" in text and (found := _LLMC.fullmatch(text)):
             records = self._llmc(found)
+        elif "ok/sec: " in text and (found := _CHAT.fullmatch(text)):
+            records = self._chat(found)
         elif " train_time:" in text and (found := _MODDED.fullmatch(text)):
             self.done = int(found[1])
             return self._modded(found)
@@ -88,11 +98,14 @@ class Nano(StepLines):
         if speed is None:
             return []
         self.total = int(found[2])
-        values: dict[str, Any] = {"loss": number(found[3]), "tokens_per_s": number(speed[2])}
-        for column, pattern in (("grad_norm", _NORM), ("lr", _RATE)):
-            if match := pattern.search(found[4]):
-                values[column] = number(match[1])
-        return [_own(int(found[1]), speed[1], **values)]
+        return [_own(int(found[1]), speed[1], **_values(found[3], found[4], speed[2]))]
+
+    def _chat(self, found: re.Match[str]) -> list[StepValues]:
+        """Return the record of nanochat and its like, which count from 0."""
+        if found[2]:
+            self.total = int(found[2])
+        values = _values(found[3], found[4], found[6].replace(",", ""))
+        return [_own(int(found[1]) + 1, found[5], **values)]
 
     def _modded(self, found: re.Match[str]) -> list[StepValues]:
         """Return loss and time of modded-nanogpt; lines of a validation have no loss of a step."""
@@ -118,6 +131,14 @@ class Nano(StepLines):
         if spent_ns is None:
             return [(step, None, values)]
         return [(step, 1, values | {"step_time_ns": spent_ns})]
+
+
+def _values(loss: str, others: str, speed: str) -> dict[str, Any]:
+    values: dict[str, Any] = {"loss": number(loss), "tokens_per_s": number(speed)}
+    for column, pattern in (("grad_norm", _NORM), ("lr", _RATE)):
+        if match := pattern.search(others):
+            values[column] = number(match[1])
+    return values
 
 
 def _own(step: int, milliseconds: str, **values: Any) -> StepValues:

@@ -362,6 +362,18 @@ _SLURM = (
         ),
         ([_LAUNCHER.replace("= 1", "= -9")], "killed", "exits with return code = -9"),
         ([_LAUNCHER], "error", "exits with return code = 1"),
+        (["=>> PBS: job killed: walltime 43234 exceeded limit 43200"], "cancelled", None),
+        (["TERM_RUNLIMIT: job killed after reaching LSF run time limit."], "cancelled", None),
+        (["x3004c0s7b0n0.hostmgmt: rank 5 died from signal 9"], "killed", None),
+        (["x3004c0s7b0n0.hostmgmt: shepherd died from signal 9"], "killed", None),
+        (["x3004c0s7b0n0.hostmgmt: rank 5 died from signal 11 and dumped core"], "error", None),
+        (["prterun noticed that process rank 3 with PID 7 on node n exited"], "error", None),
+        (["=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"], "error", None),
+        (["Killed"], "killed", "Killed"),
+        (["job.sh: line 24: 2550555 Killed  python"], "killed", "line 24: 2550555 Killed  python"),
+        (["Segmentation fault (core dumped)"], "error", "Segmentation fault (core dumped)"),
+        (["job.sh: line 4: 7 Aborted   (core dumped) python"], "error", None),
+        (["Fatal Python error: Segmentation fault"], "error", None),
         (["ERROR:composer.cli.launcher:Rank 0 crashed with exit code -11."], "error", None),
         # Composer kills the others when one has failed.
         (

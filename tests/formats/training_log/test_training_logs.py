@@ -156,6 +156,8 @@ _LAUNCHERS = (
     "[gpu-7.site:3]: ",
     "0: ",
     "[1,0]<stdout>:",
+    "[1,mpirank:0,algo-1]<stdout>:",
+    "[0]<stderr>:",
     "(RayWorker pid=77, ip=10.0.0.1) ",
     "[pod/job-0/trainer] 2026-03-01T10:00:00.123456789Z ",
     "2026-03-01T10:00:00.123456789Z stdout F ",
@@ -436,13 +438,55 @@ def test_a_dict_that_is_not_alone_between_two_bars_is_no_record(text: str) -> No
     assert parse("training_log", {"job.log": text.encode()}).only.rows("train_steps") == []
 
 
+_HEADING = (
+    "***** Running training *****\n  Num examples = {}\n  Num Epochs = 3\n"
+    "  Instantaneous batch size per device = 2\n"
+    "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
+    "  Gradient Accumulation steps = 2\n  Total optimization steps = {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (f"{bar(0, 0)}\n{said(10)}\n{bar(10, 60)}\n", "10"),
+        (f"{_HEADING.format(104, 39)}{bar(0, 0)}\n{said(10)}\n{bar(10, 60, total=39)}\n", "10"),
+        (f"{_HEADING.format(104, 39)}{bar(0, 0)}\n{said(10)}\n", None),
+    ],
+)
+def test_bars_of_another_loop_are_no_steps(text: str, last: str | None) -> None:
+    """An evaluation that follows the training draws bars of its own."""
+    summary = "{'train_runtime': 60.0, 'train_steps_per_second': 0.2, 'epoch': 3.0}\n"
+    others = "".join(f"{bar(done, 7 * done, total=200)}\n" for done in range(0, 200, 10))
+    run = parse("training_log", {"job.log": (text + summary + others).encode()}).only
+    assert run.facts.attributes.get("last_step") == last
+    assert not [row for row in run.rows("train_steps") if row["step_time_ns"]]
+
+
+def test_an_epoch_contradicts_the_bar_behind_a_dict() -> None:
+    """A terminal shows of each bar the last state, which is of the next dict."""
+    line = "{{'loss': {}, 'learning_rate': 1e-05, 'epoch': {}}}\n{}\n"
+    found = {}
+    for name, of_epoch, records in (
+        ("copied", 10, ((5, "0.50", 10), (10, "1.00", 15))),
+        ("as_drawn", 10, ((5, "0.50", 5), (10, "1.00", 10))),
+        ("rounded", 400, ((200, "0.50", 400), (400, "1.00", 400))),  # 0.50 is no step of 400
+    ):
+        lines = (
+            line.format(step, epoch, bar(shown, 6 * shown, total=3 * of_epoch))
+            for step, epoch, shown in records
+        )
+        text = f"{_HEADING.format(8 * of_epoch, 3 * of_epoch)}{bar(0, 0)}\n{''.join(lines)}"
+        rows_read = parse("training_log", {"job.log": text.encode()}).only.rows("train_steps")
+        found[name] = [(row["step"], row["loss"]) for row in rows_read if row["loss"]]
+    assert found == {
+        "copied": [(5, 5.0), (10, 10.0)],
+        "as_drawn": [(5, 5.0), (10, 10.0)],
+        "rounded": [(400, 400.0)],
+    }
+
+
 def test_an_epoch_says_a_step_only_where_it_is_exact() -> None:
-    heading = (
-        "***** Running training *****\n  Num examples = {}\n  Num Epochs = 3\n"
-        "  Instantaneous batch size per device = 2\n"
-        "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
-        "  Gradient Accumulation steps = 2\n  Total optimization steps = {}\n"
-    )
     line = "{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {}}}\n"
     found = {}
     for name, examples, steps, epochs in (
@@ -452,7 +496,7 @@ def test_an_epoch_says_a_step_only_where_it_is_exact() -> None:
         ("empty", 0, 0, (0.5,)),
         ("limited", 3200, 900, (0.0025, 0.33333)),  # 400 steps are an epoch, not 300
     ):
-        text = heading.format(examples, steps) + "".join(line.format(epoch) for epoch in epochs)
+        text = _HEADING.format(examples, steps) + "".join(line.format(epoch) for epoch in epochs)
         rows_read = parse("training_log", {f"{name}.log": text.encode()}).only.rows("train_steps")
         found[name] = [row["step"] for row in rows_read]
     assert found == {
