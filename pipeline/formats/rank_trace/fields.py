@@ -7,40 +7,8 @@ fields are equal to it, which saves searching the end and hashing.
 
 from __future__ import annotations
 
-from tracelake.formats.rank_trace.layout import (
-    ATTRIBUTE,
-    ATTRIBUTES,
-    BAD_FIELD,
-    BAD_NUMBER,
-    BAD_SHAPE,
-    BATCH,
-    COUNT,
-    DIMENSIONS,
-    DTYPE,
-    DUPLICATE_KEY,
-    DURATION,
-    ESCAPED,
-    HINTS,
-    KNOWN_KEYS,
-    LIST,
-    MAX_ELEMENTS,
-    NUMBER_AT,
-    PHASE,
-    PLACEHOLDER_TEXT,
-    RECORD_SIZE,
-    ROLES,
-    SEEN,
-    SEMANTICS,
-    SHAPE,
-    STAGE,
-    TENSOR,
-    TIMESTAMP,
-    TOO_MANY_ELEMENTS,
-    TORCH_TEXT,
-    VALUE_BYTES,
-    Rows,
-    Words,
-)
+from tracelake.formats.rank_trace import layout
+from tracelake.formats.rank_trace.layout import Rows, Words
 from tracelake.kernels.compiled import inlined
 from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes, decimal_ns, whole_number
 from tracelake.kernels.tokens import Tokens, intern, match
@@ -99,11 +67,11 @@ def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
         dimension, q = whole_number(buf, behind_blanks(buf, q, end), end, 18)
         if q < 0 or q >= end or (buf[q] != 44 and buf[q] != 93):
             return NULL, -1
-        rows.shapes[rows.size[DIMENSIONS]] = dimension
-        rows.size[DIMENSIONS] += 1
+        rows.shapes[rows.size[layout.DIMENSIONS]] = dimension
+        rows.size[layout.DIMENSIONS] += 1
         if dimension == 0:
             empty = True
-        elif elements > MAX_ELEMENTS // dimension:
+        elif elements > layout.MAX_ELEMENTS // dimension:
             large = True
         else:
             elements *= dimension
@@ -112,7 +80,7 @@ def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
         q += 1
     if q >= end:
         return NULL, -1
-    return (0 if empty else TOO_MANY_ELEMENTS if large else elements), q + 1
+    return (0 if empty else layout.TOO_MANY_ELEMENTS if large else elements), q + 1
 
 
 @inlined
@@ -120,14 +88,14 @@ def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -
     """Read a number or a shape into the record; return the index after it, -1 if there is none."""
     if is_at(buf, p, end, _NONE):
         return p + 4
-    if role == SHAPE:
-        record[SHAPE], q = _shape(buf, p, end, rows)
-    elif role == STAGE:
-        record[STAGE], q = whole_number(buf, p, end, 9)
-    elif role == COUNT:
-        record[SHAPE], q = whole_number(buf, p, end, 18)
-        rows.shapes[rows.size[DIMENSIONS]] = record[SHAPE]
-        rows.size[DIMENSIONS] += 1
+    if role == layout.SHAPE:
+        record[layout.SHAPE], q = _shape(buf, p, end, rows)
+    elif role == layout.STAGE:
+        record[layout.STAGE], q = whole_number(buf, p, end, 9)
+    elif role == layout.COUNT:
+        record[layout.SHAPE], q = whole_number(buf, p, end, 18)
+        rows.shapes[rows.size[layout.DIMENSIONS]] = record[layout.SHAPE]
+        rows.size[layout.DIMENSIONS] += 1
     else:
         record[role], q = decimal_ns(buf, p, end)
     return q
@@ -153,26 +121,26 @@ def _text_end(
 @inlined
 def _add_attribute(buf: Bytes, p: int, q: int, key: int, rows: Rows) -> None:
     """Add `key` with the value `buf[p:q]`; None and empty text are missing values."""
-    at, end = rows.size[ATTRIBUTES], rows.size[VALUE_BYTES]
+    at, end = rows.size[layout.ATTRIBUTES], rows.size[layout.VALUE_BYTES]
     rows.keys[at] = key
-    rows.size[ATTRIBUTES] += 1
+    rows.size[layout.ATTRIBUTES] += 1
     if q == p or (q == p + 4 and is_at(buf, p, q, _NONE)):
         rows.ends[at] = ~end
     else:
         end = copy_bytes(buf, p, q, rows.values, end)
-        rows.size[VALUE_BYTES] = end
+        rows.size[layout.VALUE_BYTES] = end
         rows.ends[at] = end
 
 
 @inlined
 def _is_new(key: int, first: int, record: Longs, rows: Rows) -> bool:
     """Return whether the record does not have this key yet; mark known keys in SEEN."""
-    if key < KNOWN_KEYS:
+    if key < layout.KNOWN_KEYS:
         bit = 1 << key
-        known = record[SEEN] & bit
-        record[SEEN] |= bit
+        known = record[layout.SEEN] & bit
+        record[layout.SEEN] |= bit
         return bool(known == 0)
-    for i in range(first, rows.size[ATTRIBUTES]):  # noqa: SIM110 -- kernels have no generators
+    for i in range(first, rows.size[layout.ATTRIBUTES]):  # noqa: SIM110 -- kernels have no generators
         if rows.keys[i] == key:
             return False
     return True
@@ -181,8 +149,8 @@ def _is_new(key: int, first: int, record: Longs, rows: Rows) -> bool:
 @inlined
 def clear(record: Longs) -> None:
     """Reset the record."""
-    for i in range(RECORD_SIZE):
-        record[i] = NULL if i < PHASE or i == BATCH else 0
+    for i in range(layout.RECORD_SIZE):
+        record[i] = NULL if i < layout.PHASE or i == layout.BATCH else 0
 
 
 @inlined
@@ -200,7 +168,7 @@ def _read_text(
     texts: Tokens,
 ) -> tuple[int, int, int]:
     """Read a token into the record; return the same as `_text_end`."""
-    if role == DTYPE and match(texts, TORCH_TEXT, buf, p, end) > 0:
+    if role == layout.DTYPE and match(texts, layout.TORCH_TEXT, buf, p, end) > 0:
         p += 6
     q = match(texts, remembered[role], buf, p, end)
     if q >= 0:
@@ -234,44 +202,44 @@ def read_fields(
     keys, texts = words.keys, words.texts
     clear(record)
     hints, remembered = words.hints[kind], words.remembered[kind]
-    first = rows.size[ATTRIBUTES]
+    first = rows.size[layout.ATTRIBUTES]
     key, p = _key(buf, p, end, hints[0], keys)
     n = 0
     while key >= 0:
-        hints[min(n, HINTS - 1)] = key
+        hints[min(n, layout.HINTS - 1)] = key
         n += 1
         if n > MOST_FIELDS or not _is_new(key, first, record, rows):
-            return (BAD_FIELD if n > MOST_FIELDS else DUPLICATE_KEY), p
-        role = ROLES[kind, key] if key < KNOWN_KEYS else ATTRIBUTE
-        hint = hints[min(n, HINTS - 1)]
-        if role == LIST and p < end and buf[p] == 91:
-            record[LIST] = 1
+            return (layout.BAD_FIELD if n > MOST_FIELDS else layout.DUPLICATE_KEY), p
+        role = layout.ROLES[kind, key] if key < layout.KNOWN_KEYS else layout.ATTRIBUTE
+        hint = hints[min(n, layout.HINTS - 1)]
+        if role == layout.LIST and p < end and buf[p] == 91:
+            record[layout.LIST] = 1
             return 0, p + 1
-        if DURATION <= role <= SHAPE:
+        if layout.DURATION <= role <= layout.SHAPE:
             q = _typed(buf, p, end, role, record, rows)
             key, value = _next(buf, q, end, stop, hint, keys) if q >= 0 else (_NO_KEY, p)
             if key == _NO_KEY:
-                return (BAD_SHAPE if role == SHAPE else BAD_NUMBER), p
-            if role <= TIMESTAMP:
-                record[NUMBER_AT + 2 * role], record[NUMBER_AT + 2 * role + 1] = p, q
-        elif PHASE <= role <= TENSOR:
+                return (layout.BAD_SHAPE if role == layout.SHAPE else layout.BAD_NUMBER), p
+            if role <= layout.TIMESTAMP:
+                record[layout.NUMBER_AT + 2 * role], record[layout.NUMBER_AT + 2 * role + 1] = p, q
+        elif layout.PHASE <= role <= layout.TENSOR:
             q, key, value = _read_text(
                 buf, p, end, stop, escape, role, hint, remembered, record, keys, texts
             )
             if q < 0:
-                return ESCAPED, p
+                return layout.ESCAPED, p
             remembered[role] = record[role]
         else:
             this = key
             q, key, value = _text_end(buf, p, end, stop, escape, hint, keys)
             if q < 0:
-                return ESCAPED, p
+                return layout.ESCAPED, p
             _add_attribute(buf, p, q, this, rows)
-            if role == BATCH:
+            if role == layout.BATCH:
                 number, behind = whole_number(buf, p, q, 18)
-                record[BATCH] = number if behind == q else NULL
-                record[NUMBER_AT], record[NUMBER_AT + 1] = p, q
-            elif role == SEMANTICS:
-                record[SEMANTICS] = match(texts, PLACEHOLDER_TEXT, buf, p, q) == q
+                record[layout.BATCH] = number if behind == q else NULL
+                record[layout.NUMBER_AT], record[layout.NUMBER_AT + 1] = p, q
+            elif role == layout.SEMANTICS:
+                record[layout.SEMANTICS] = match(texts, layout.PLACEHOLDER_TEXT, buf, p, q) == q
         p = value if key >= 0 else q
-    return (BAD_FIELD if key == _NO_KEY else 0), p
+    return (layout.BAD_FIELD if key == _NO_KEY else 0), p

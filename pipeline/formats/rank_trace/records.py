@@ -4,46 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracelake.formats.rank_trace import layout
 from tracelake.formats.rank_trace.fields import clear, identifier_end, read_fields
-from tracelake.formats.rank_trace.layout import (
-    ATTRIBUTES,
-    BAD_SUB_OPERATION,
-    BLANK,
-    BUCKET,
-    COUNT_ROWS,
-    DDP_GRAD_COMM,
-    DIMENSIONS,
-    DOUBLE_QUOTED,
-    DURATION,
-    DURATION_KEY,
-    FIRST_REDUCE,
-    FUNC,
-    LAST_REDUCE,
-    LEAD_BYTES,
-    LIST,
-    MARK_SEEN,
-    MISSING_TIMESTAMP,
-    NOT_A_RECORD,
-    OP,
-    OPERATION,
-    OPTIMIZER_STEP,
-    PLAN,
-    ROWS,
-    SEEN,
-    SINGLE_QUOTED,
-    SPAN_FIRST,
-    SPAN_LINE,
-    SPAN_SOURCE,
-    SPAN_START,
-    SPAN_STOP,
-    TIMESTAMP,
-    TRUNCATED_LINE,
-    UNBALANCED,
-    UNESCAPED,
-    UNTRACED,
-    VALUE_BYTES,
-    State,
-)
+from tracelake.formats.rank_trace.layout import State
 from tracelake.formats.rank_trace.quoted import closing_quote, unescape
 from tracelake.formats.rank_trace.rows import (
     HAS_LIST,
@@ -70,7 +33,7 @@ from tracelake.kernels.words import is_at, word_of
 
 MIN_SUB_OPERATION = 13
 _RANK, _STAGE = word_of(b"rank:"), word_of(b"stage:")
-_NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, UNESCAPED))
+_NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, layout.UNESCAPED))
 
 
 @inlined
@@ -93,30 +56,34 @@ def _read_sub_operation(buf: Bytes, p: int, end: int, state: State) -> tuple[int
     """
     record, comms, words = state.parts.record, state.comms, state.words
     size = comms.size
-    dimensions, attributes, value_bytes = size[DIMENSIONS], size[ATTRIBUTES], size[VALUE_BYTES]
+    dimensions, attributes, value_bytes = (
+        size[layout.DIMENSIONS],
+        size[layout.ATTRIBUTES],
+        size[layout.VALUE_BYTES],
+    )
     quote = int(np.int64(buf[p]))
     if quote not in (39, 34):
-        return BAD_SUB_OPERATION, p
-    kind = SINGLE_QUOTED if quote == 39 else DOUBLE_QUOTED
+        return layout.BAD_SUB_OPERATION, p
+    kind = layout.SINGLE_QUOTED if quote == 39 else layout.DOUBLE_QUOTED
     problem, q = read_fields(buf, p + 1, end, quote, _BACKSLASH, kind, record, comms, words)
     if problem != 0 or q >= end:
         closing, escaped = closing_quote(buf, p + 1, end)
         if closing >= end:
-            return UNBALANCED, p
+            return layout.UNBALANCED, p
         if escaped:
             text = state.lines.scratch
             length = unescape(buf, p + 1, closing, text)
             if length < 0:
-                return BAD_SUB_OPERATION, p
-            size[DIMENSIONS], size[ATTRIBUTES] = dimensions, attributes
-            size[VALUE_BYTES] = value_bytes
+                return layout.BAD_SUB_OPERATION, p
+            size[layout.DIMENSIONS], size[layout.ATTRIBUTES] = dimensions, attributes
+            size[layout.VALUE_BYTES] = value_bytes
             problem, _ = read_fields(
                 text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, record, comms, words
             )
             forget_numbers(record)  # they refer to another text
             q = closing
-    if problem == 0 and record[TIMESTAMP] == NULL:
-        problem = MISSING_TIMESTAMP
+    if problem == 0 and record[layout.TIMESTAMP] == NULL:
+        problem = layout.MISSING_TIMESTAMP
     return problem, q
 
 
@@ -135,7 +102,7 @@ def _read_list(buf: Bytes, p: int, end: int, op_row: int, state: State) -> int:
             if problem != 0:
                 return problem
             q += 1
-            row = add_comm(parts.record, parts.record[FUNC], sub_seq, op_row, comms)
+            row = add_comm(parts.record, parts.record[layout.FUNC], sub_seq, op_row, comms)
             keep(p, q, row, NO_ROW, False, parts)
         p = q
         if p < end and buf[p] == 93:
@@ -143,8 +110,8 @@ def _read_list(buf: Bytes, p: int, end: int, op_row: int, state: State) -> int:
         if p + 1 < end and buf[p] == 44 and buf[p + 1] == 32:
             p += 2
         elif p < end:
-            return BAD_SUB_OPERATION
-    return 0 if p + 1 == end else UNBALANCED
+            return layout.BAD_SUB_OPERATION
+    return 0 if p + 1 == end else layout.UNBALANCED
 
 
 @inlined
@@ -154,30 +121,32 @@ def _read_operation(
     """Read an operation whose name is at p; return (kind of line, index of its list or -1)."""
     q = identifier_end(buf, p, end + 1)
     if q in (p, end + 1) or buf[q] != 40:
-        return NOT_A_RECORD, -1
+        return layout.NOT_A_RECORD, -1
     if buf[end] != 41:
-        return UNBALANCED, -1
+        return layout.UNBALANCED, -1
     if plan:
-        return PLAN, -1
+        return layout.PLAN, -1
     op = intern(state.names, buf, p, q)
     ops, comms, record, words = state.ops, state.comms, state.whole.record, state.words
     clear(record)
     at = end
     if q + 1 < end:
-        kind = BUCKET if op == DDP_GRAD_COMM else OPERATION
+        kind = layout.BUCKET if op == layout.DDP_GRAD_COMM else layout.OPERATION
         problem, at = read_fields(buf, q + 1, end, _NO_BYTE, _NO_BYTE, kind, record, ops, words)
         if problem != 0:
             return problem, -1
-    has_list = record[LIST] == 1
-    if record[TIMESTAMP] == NULL:
-        untraced = record[SEEN] >> DURATION_KEY & 1 and record[DURATION] == NULL
+    has_list = record[layout.LIST] == 1
+    if record[layout.TIMESTAMP] == NULL:
+        untraced = (
+            record[layout.SEEN] >> layout.DURATION_KEY & 1 and record[layout.DURATION] == NULL
+        )
         empty = not has_list or (at + 1 == end and buf[at] == 93)
-        return (UNTRACED if untraced and empty else MISSING_TIMESTAMP), -1
+        return (layout.UNTRACED if untraced and empty else layout.MISSING_TIMESTAMP), -1
     add_op(record, place, op, ops)
     own = NO_ROW
     if is_communication(buf, p, op):
         own = add_own_comm(buf, p, q, op, record, ops, comms, words.texts)
-    keep(p, at, ops.size[ROWS] - 1, own, has_list, state.whole)
+    keep(p, at, ops.size[layout.ROWS] - 1, own, has_list, state.whole)
     return 0, at if has_list else -1
 
 
@@ -203,10 +172,10 @@ def _read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State)
     while e > s and buf[e - 1] in (9, 13, 32):
         e -= 1
     if e == s:
-        return BLANK
+        return layout.BLANK
     plan, rank, p = _rank(buf, s, e)
     if p < 0:
-        return NOT_A_RECORD
+        return layout.NOT_A_RECORD
     place, end = state.lines.place, e - 1
     place[0], place[1], place[2] = source, line, rank
     at = -1 if plan else _repeat_operation(buf, p, end, place, state)
@@ -216,13 +185,13 @@ def _read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State)
             return kind
     elif at == end:
         return 0
-    return _read_list(buf, at, end, state.ops.size[ROWS] - 1, state)
+    return _read_list(buf, at, end, state.ops.size[layout.ROWS] - 1, state)
 
 
 @inlined
 def _ends_step(op: int) -> bool:
     """Return whether an operation only occurs when the gradients of a step are complete."""
-    return bool(op == OPTIMIZER_STEP) or bool(FIRST_REDUCE <= op <= LAST_REDUCE)
+    return bool(op == layout.OPTIMIZER_STEP or layout.FIRST_REDUCE <= op <= layout.LAST_REDUCE)
 
 
 @inlined
@@ -255,21 +224,21 @@ def read_lines(
     for i in range(first, ends.size):
         e = ends[i]
         span = max(k, 0)
-        while span + 1 < spans.shape[0] and spans[span + 1, SPAN_FIRST] <= i:  # may be empty
+        while span + 1 < spans.shape[0] and spans[span + 1, layout.SPAN_FIRST] <= i:  # may be empty
             span += 1
         if span > k:
             k = span
-            s = ends[i - 1] + 1 if i > spans[k, SPAN_FIRST] else spans[k, SPAN_START]
+            s = ends[i - 1] + 1 if i > spans[k, layout.SPAN_FIRST] else spans[k, layout.SPAN_START]
         if not _room_for(e - s, state):
             return i
         for j in range(4):
             lines.saved[j], lines.saved[4 + j] = ops.size[j], comms.size[j]
-        line = spans[k, SPAN_LINE] + i - spans[k, SPAN_FIRST]
-        kind = _read_line(buf, s, e, spans[k, SPAN_SOURCE], line, state)
-        if lines.lead[MARK_SEEN] == 0:
-            lines.lead[LEAD_BYTES] += e - s + 1
-            if kind == 0 and _ends_step(ops.ids[OP, ops.size[ROWS] - 1]):
-                lines.lead[MARK_SEEN] = 1
+        line = spans[k, layout.SPAN_LINE] + i - spans[k, layout.SPAN_FIRST]
+        kind = _read_line(buf, s, e, spans[k, layout.SPAN_SOURCE], line, state)
+        if lines.lead[layout.MARK_SEEN] == 0:
+            lines.lead[layout.LEAD_BYTES] += e - s + 1
+            if kind == 0 and _ends_step(ops.ids[layout.OP, ops.size[layout.ROWS] - 1]):
+                lines.lead[layout.MARK_SEEN] = 1
         if kind != 0:
             for j in range(4):
                 ops.size[j], comms.size[j] = lines.saved[j], lines.saved[4 + j]
@@ -278,11 +247,13 @@ def read_lines(
         if kind > 0:
             reject = lines.rejects[lines.n_rejects[0]]
             reject[0], reject[1], reject[2], reject[3] = k, line, s, e
-            reject[4] = TRUNCATED_LINE if e == spans[k, SPAN_STOP] else kind
+            reject[4] = layout.TRUNCATED_LINE if e == spans[k, layout.SPAN_STOP] else kind
             lines.n_rejects[0] += 1
         else:
             counts[k, -kind] += 1
-            rows = ops.size[ROWS] + comms.size[ROWS]
-            counts[k, COUNT_ROWS] += rows - lines.saved[ROWS] - lines.saved[4 + ROWS]
+            rows = ops.size[layout.ROWS] + comms.size[layout.ROWS]
+            counts[k, layout.COUNT_ROWS] += (
+                rows - lines.saved[layout.ROWS] - lines.saved[4 + layout.ROWS]
+            )
         s = e + 1
     return int(ends.size)
