@@ -25,10 +25,9 @@ from tests.corpus import NO_CORPUS, corpus_folder
 from tracelake.cli import app
 from tracelake.formats import formats
 from tracelake.formats.ledger import COMMON_FAULTS, COMMON_REJECTS
-from tracelake.inputs.discover import SKIP_REASONS
 from tracelake.lake.run_records import records_table
 from tracelake.models.catalog import catalog
-from tracelake.schema.tables import reasons, tables
+from tracelake.schema.tables import reasons, skip_reasons, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
@@ -131,7 +130,7 @@ def reference() -> str:
     out += ["", "## Reasons", "", "Why a figure is NULL.", "", "| reason | |", "|-|-|"]
     out += [_row(name, doc) for name, doc in reasons().items()]
     out += ["", "Why an input is in `skipped`.", "", "| reason | |", "|-|-|"]
-    out += [_row(name, doc) for name, doc in sorted(SKIP_REASONS.items())]
+    out += [_row(name, reason.doc) for name, reason in sorted(skip_reasons().items())]
     out += ["", "## Faults and rejects of every format", "", "| name | severity | |", "|-|-|-|"]
     out += [
         _row(f.name, str(f.severity), f.doc) for f in sorted(COMMON_FAULTS, key=lambda f: f.name)

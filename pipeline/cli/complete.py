@@ -9,6 +9,7 @@ import typer
 
 from tracelake.base.errors import ContractError
 from tracelake.base.resources import resource_dir
+from tracelake.schema import NO_TABLES
 from tracelake.schema.format_names import format_names
 
 _LATEST = "latest"
@@ -40,7 +41,7 @@ def _run_names(warehouse: Path) -> list[str]:
 
 def complete_table(incomplete: str) -> list[str]:
     """Return base tables and public models with this beginning, by file names."""
-    tables = {path.stem for path in _files("schemas", "*.toml")} - {"columns", "reasons"}
+    tables = {path.stem for path in _files("schemas", "*.toml")} - NO_TABLES
     files = [p for p in _files("sql", "*/*.sql") if p.parent.name not in ("checks", "examples")]
     public = {path.stem for path in files if not path.name.startswith("_")}
     return sorted(name for name in tables | public if name.startswith(incomplete))

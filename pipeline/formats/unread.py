@@ -30,7 +30,7 @@ def reason_of(head: bytes) -> str:
         head: Its first bytes.
 
     Returns:
-        A key of `SKIP_REASONS`.
+        A key of `skip_reasons`.
 
     Example:
         >>> reason_of(b"epoch,step,train_loss\n0,9,2.5\n")

@@ -22,43 +22,11 @@ from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_result import RunResult
 from tracelake.ingest.sniff import InputFile
 from tracelake.lake.manifest import label_of
-from tracelake.schema.tables import tables
+from tracelake.schema.tables import skip_reasons, tables
 
 _UNREADABLE = "unreadable"
-_TOO_FAR = "expands_too_far"
 # Files with a finding.
 _LOST = (_UNREADABLE, PARSER_FAILED)
-# How files are named that were skipped, by reason: the noun, which may get an s, and what follows.
-_SKIPPED = {
-    _UNREADABLE: ("file", " that cannot be read"),
-    PARSER_FAILED: ("file", " on which tracelake's reader failed"),
-    "no_format": ("file", " of unknown format"),
-    "no_times": ("file", " with losses and no times"),
-    "other_trace": ("trace", " that the PyTorch profiler did not write"),
-    "utf_16": ("file", " in UTF-16"),
-    "quoted": ("document", " with a quoted log"),
-    "no_records": ("file", " without records of the format"),
-    "ambiguous": ("file", " that several formats claim"),
-    "empty": ("file", " without content"),
-    _TOO_FAR: ("file", " beyond --max-expand"),
-    "nested_archive": ("archive", " inside an archive"),
-    "not_a_file": ("special file", " (pipes, links to folders)"),
-    "dangling_link": ("link", " to nothing"),
-    "hidden": ("file", " with a hidden name"),
-}
-# What to do where nothing is usable, by reason; for others the formats say it.
-_NEXT = {
-    _UNREADABLE: "copy the file again, or make it readable for the user that runs tracelake",
-    "no_times": "read the output of the job instead",
-    "other_trace": "write a trace with torch.profiler, and read that of each rank",
-    "utf_16": "convert it: iconv -f UTF-16 -t UTF-8",
-    "quoted": "name the file itself, if it is a log, outside of an archive",
-    "empty": "see why the job has written nothing to it",
-    "nested_archive": "extract the archive, and name what it holds",
-    "not_a_file": "name the folder that a link leads to",
-    "dangling_link": "put back the file that the link leads to, or remove the link",
-    "hidden": "rename what a dot hides",
-}
 _FORMATS = "list the known formats with: tracelake formats"
 _NAMED = 3
 _TABLE = pa.schema(
@@ -99,7 +67,7 @@ class IngestReport:
     @property
     def too_far(self) -> tuple[str, ...]:
         """Inputs that were skipped because they expand further than allowed."""
-        return tuple(sorted(label_of(s) for s in self.skips if s["reason"] == _TOO_FAR))
+        return tuple(sorted(label_of(s) for s in self.skips if s["reason"] == "expands_too_far"))
 
     @property
     def bytes(self) -> int:
@@ -148,7 +116,7 @@ class IngestReport:
             )
         elif not self.failures:
             lines.append("nothing to write: the lake already has all of this")
-        lines.extend(self._skipped(reason for reason in _SKIPPED if reason != _UNREADABLE))
+        lines.extend(self._skipped(reason for reason in skip_reasons() if reason != _UNREADABLE))
         return lines
 
     def unreadable(self) -> list[str]:
@@ -165,11 +133,11 @@ class IngestReport:
         """Return a line per reason that names the first files that were skipped for it."""
         lines = []
         for reason in reasons:
-            noun, rest = _SKIPPED[reason]
             names = sorted(label_of(skip) for skip in self.skips if skip["reason"] == reason)
             if names:
                 first = printable(some(names, _NAMED))
-                lines.append(f"skipped {counted(len(names), noun)}{rest}: {first}")
+                files = skip_reasons()[reason].files.format(s="" if len(names) == 1 else "s")
+                lines.append(f"skipped {count(len(names))} {files}: {first}")
         return lines
 
 
@@ -262,5 +230,6 @@ def nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Opti
     elif options.input_format:
         hint = "drop --input-format, or list formats with: tracelake formats"
     else:
-        hint = "; ".join(dict.fromkeys(_NEXT.get(reason, _FORMATS) for reason in sorted(reasons)))
+        steps = {name: reason.next or _FORMATS for name, reason in skip_reasons().items()}
+        hint = "; ".join(dict.fromkeys(steps.get(name, _FORMATS) for name in sorted(reasons)))
     return InputError(f"nothing usable ({found or 'no files'})", path=", ".join(inputs), hint=hint)

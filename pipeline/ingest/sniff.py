@@ -268,7 +268,7 @@ def _choose(entry: FileRef, head: bytes) -> Format | str:
     """Return the format whose files begin so, else the one with the strongest claim.
 
     Returns:
-        A key of `SKIP_REASONS` where there is none.
+        A key of `skip_reasons` where there is none.
 
     Raises:
         ParserFailedError: A format failed on the head.
@@ -313,7 +313,7 @@ def skips_of(
     """Yield the records of inputs that are left out.
 
     Args:
-        reason: A key of `SKIP_REASONS`.
+        reason: A key of `skip_reasons`.
         lasting: It holds until the file or a format changes; else the next ingest reads them.
     """
     for entry in (one.entry for one in inputs):

@@ -21,33 +21,10 @@ from tracelake.storage.store_path import is_uri
 
 STANDARD_INPUT = "-"
 
-# Why an input is skipped: the closed list of `skipped.reason`.
-SKIP_REASONS = {
-    "empty": "The file has no bytes.",
-    "no_format": "No format recognises the content; see `tracelake formats`.",
-    "no_times": "It says losses and no times: trainer_state.json of Hugging Face, metrics.csv of"
-    " Lightning, the log file of torchtune. Read the output of the job, or trainer_log.jsonl of"
-    " LLaMA-Factory.",
-    "other_trace": "A trace in the form of Chrome that is not of the PyTorch profiler (Kineto): of"
-    " JAX, Nsight or Ascend, for example, or merged from several. It is not read.",
-    "utf_16": "Text in UTF-16, by its first two bytes. It is read in UTF-8: convert it with iconv.",
-    "quoted": "A document or source by its name, such as README.md or parser.py, that quotes what a"
-    " job printed. It is read where it is named itself, not with its folder or archive.",
-    "no_records": "The format that was forced or chosen found no record in it.",
-    "parser_failed": "tracelake's reader of the format failed on it, or on a file of its run.",
-    "ambiguous": "Several formats claim the content; choose one with --input-format.",
-    "unreadable": "The operating system or the decompressor cannot read it.",
-    "expands_too_far": "It, or the archive with it, decompresses to more than --max-expand allows.",
-    "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
-    "dangling_link": "A link to a file that is not there.",
-    "hidden": "The name starts with a dot.",
-    "nested_archive": "An archive inside an archive is not opened; extract it.",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A skipped input with its reason: a key of `SKIP_REASONS`.
+    """A skipped input with its reason: a key of `skip_reasons`.
 
     Attributes:
         lasting: The content is the reason, so it holds as long as the file does not change.

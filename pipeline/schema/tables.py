@@ -9,12 +9,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tracelake.base.errors import ContractError
 from tracelake.base.resources import resource_dir
+from tracelake.schema import NO_TABLES
 
 PARTITION_KEY = "run_id"
 METADATA_KEY = b"tracelake"
@@ -223,7 +224,7 @@ def tables() -> Mapping[str, Table]:
     known = columns()
     found = {}
     for path in sorted(resource_dir("schemas").glob("*.toml")):
-        if path.stem in {"columns", "reasons"}:
+        if path.stem in NO_TABLES:
             continue
         entry = _load(path)
         missing = [name for name in entry["columns"] if name not in known]
@@ -259,6 +260,26 @@ def reasons() -> Mapping[str, str]:
         if not isinstance(doc, str) or not doc:
             raise ContractError(f"reason {name} needs a doc", path=path)
     return found
+
+
+class SkipReason(NamedTuple):
+    """Why an input is skipped.
+
+    Attributes:
+        files: What such inputs are called; `{s}` is the s of several.
+        next: What to do where nothing is usable; None where the list of formats may tell.
+    """
+
+    doc: str
+    files: str
+    next: str | None = None
+
+
+@functools.cache
+def skip_reasons() -> Mapping[str, SkipReason]:
+    """Return every value of `skipped.reason`, in the order in which commands name them."""
+    path = resource_dir("schemas") / "skips.toml"
+    return {name: SkipReason(**entry) for name, entry in _load(path).items()}
 
 
 @functools.cache
