@@ -342,11 +342,11 @@ class Format:
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Return every format by name: each module of this folder, and what is installed beside it.
+    """Return every format by name: those of this folder, and what is installed beside it.
 
     Raises:
-        ContractError: A module has no `FORMAT`, its name is not the module's, or a format of
-            another distribution cannot be used.
+        ContractError: A `FORMAT` is no format or not of its module's name, or a format of another
+            distribution cannot be used.
     """
     found = {name: _own(name) for name in own_formats()}
     for point in installed_formats():
@@ -357,7 +357,7 @@ def formats() -> Mapping[str, Format]:
 
 
 def _own(name: str) -> Format:
-    declared = getattr(importlib.import_module(f"{__name__}.{name}"), "FORMAT", None)
+    declared = importlib.import_module(f"{__name__}.{name}").FORMAT
     if not isinstance(declared, Format) or declared.name != name:
         raise ContractError(
             f"pipeline/formats/{name}.py must end in FORMAT = Format(name={name!r}, ...)"

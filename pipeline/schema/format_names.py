@@ -6,7 +6,6 @@ format's and whose object is its `FORMAT`.
 
 from __future__ import annotations
 
-import pkgutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +13,14 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "tracelake.formats"
-# Modules of the formats' folder that formats are made with, or that tell what is of none.
-_FRAMES = {
-    *("documents", "endings", "envelope", "expressions", "ledger", "line_parser", "lines"),
-    *("many_lines", "readers", "starts", "unread"),
-}
 
 
 def own_formats() -> list[str]:
-    """Return the names of the formats in the package: each module of their folder is one."""
+    """Return the names of the formats in the package: modules of their folder with a `FORMAT`."""
     folder = Path(__file__).parent.parent / "formats"
-    names = {module.name for module in pkgutil.iter_modules([str(folder)])}
-    return sorted(names - _FRAMES)
+    modules = {path.stem: path for path in folder.glob("*.py")}
+    modules |= {path.parent.name: path for path in folder.glob("*/__init__.py")}
+    return sorted(name for name, path in modules.items() if b"\nFORMAT = " in path.read_bytes())
 
 
 def installed_formats() -> list[EntryPoint]:
