@@ -58,13 +58,14 @@ _WHOLE_SECONDS = len("2026-05-09 12:00:00")
 DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
 _DAY = re.compile(DAY)
 _SHORT = re.compile(r"\s*(\w+): ([0-9.]+)([KMGTPE])\s*", re.ASCII)
-# Key of a record, with blanks for `_` -> column, and for a time the digits of its unit in ns.
+# Keys of records, with blanks for `_`: times by digits of their unit in ns, numbers by column.
 _TIMES = {
-    "elapsed time per iteration (ms)": 6,
-    "elapsed time per iteration ms": 6,
-    "time per iteration ms": 6,
-    "elapsed time per iteration (s)": 9,
-    "train step timing in s": 9,
+    6: (
+        "elapsed time per iteration (ms)",
+        "elapsed time per iteration ms",
+        "time per iteration ms",
+    ),
+    9: ("elapsed time per iteration (s)", "train step timing in s"),
 }
 _WHOLE = {
     "consumed samples": ("consumed_samples", 63),
@@ -73,39 +74,25 @@ _WHOLE = {
     "number of nan iterations": ("nan_steps", 31),
 }
 _NUMBERS = {
-    "learning rate": "lr",
-    "lr": "lr",
-    "lm loss": "loss",
-    "lm-loss": "loss",
-    "loss": "loss",
-    "reduced train loss": "loss",
-    "grad norm": "grad_norm",
-    "loss scale": "loss_scale",
-    "throughput per gpu (tflop/s/gpu)": "tflops_per_gpu",
-    "compute per gpu (tflop/s/gpu)": "tflops_per_gpu",
-    "tflops": "tflops_per_gpu",
-    "[lm]tflops": "tflops_per_gpu",
-    "[lm]-tflops": "tflops_per_gpu",
-    "tflops per gpu": "tflops_per_gpu",
-    "model tflops per gpu": "tflops_per_gpu",
-    "tflop/s": "tflops_per_gpu",
-    "tflop/s/device": "tflops_per_gpu",
-    "tflops per sec per gpu": "tflops_per_gpu",
-    "tokens per gpu (tokens/s/gpu)": "tokens_per_s",
-    "tokens per gpu per second (tgs)": "tokens_per_s",
-    "tokens per gpu per second(tgs)": "tokens_per_s",
-    "tokens per gpu per second tgs": "tokens_per_s",
-    "tokens per sec per gpu": "tokens_per_s",
-    "tokens-per-second-per-gpu": "tokens_per_s",
-    "tokens per second per gpu (tok/s/gpu)": "tokens_per_s",
-    "tokens/s/gpu inst/harmonic mean": "tokens_per_s",
-    "tokens/sec/gpu": "tokens_per_s",
-    "tokens/s/device": "tokens_per_s",
-    "tps": "tokens_per_s",
-    "wps": "tokens_per_s",
-    "samples per second": "samples_per_s",
-    "energy per gpu (j/iter/gpu)": "energy_j",
-    "power per gpu (w/gpu)": "power_w",
+    "lr": ("learning rate", "lr"),
+    "loss": ("lm loss", "lm-loss", "loss", "reduced train loss"),
+    "grad_norm": ("grad norm",),
+    "loss_scale": ("loss scale",),
+    "tflops_per_gpu": (
+        *("throughput per gpu (tflop/s/gpu)", "compute per gpu (tflop/s/gpu)", "tflops"),
+        *("[lm]tflops", "[lm]-tflops", "tflops per gpu", "model tflops per gpu"),
+        *("tflop/s", "tflop/s/device", "tflops per sec per gpu"),
+    ),
+    "tokens_per_s": (
+        *("tokens per gpu (tokens/s/gpu)", "tokens per gpu per second (tgs)"),
+        *("tokens per gpu per second(tgs)", "tokens per gpu per second tgs"),
+        *("tokens per sec per gpu", "tokens-per-second-per-gpu"),
+        *("tokens per second per gpu (tok/s/gpu)", "tokens/s/gpu inst/harmonic mean"),
+        *("tokens/sec/gpu", "tokens/s/device", "tps", "wps"),
+    ),
+    "samples_per_s": ("samples per second",),
+    "energy_j": ("energy per gpu (j/iter/gpu)",),
+    "power_w": ("power per gpu (w/gpu)",),
 }
 _MEMORY = (
     "memory",
@@ -258,9 +245,9 @@ def _whole(column: str, bits: int) -> Value:
 
 _PLAIN = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"
 _VALUES = {
-    **{key: _time(digits) for key, digits in _TIMES.items()},
+    **{key: _time(digits) for digits, keys in _TIMES.items() for key in keys},
     **{key: _whole(column, bits) for key, (column, bits) in _WHOLE.items()},
-    **{key: Value(column, number, _PLAIN) for key, column in _NUMBERS.items()},
+    **{key: Value(column, number, _PLAIN) for column, keys in _NUMBERS.items() for key in keys},
     **dict.fromkeys(_MEMORY, Value("memory_bytes", gib)),
     "approx flops per gpu": Value("tflops_per_gpu", _tflops),  # of GPT-NeoX
 }
