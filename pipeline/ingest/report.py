@@ -221,10 +221,7 @@ def nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Opti
     reasons: dict[str, list[str]] = defaultdict(list)
     for skip in skips:
         reasons[skip["reason"]].append(label_of(skip))
-    found = "; ".join(
-        f"{reason}: {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
-        for reason, labels in sorted(reasons.items())
-    )
+    found = "; ".join(f"{name}: {some(labels, 1)}" for name, labels in sorted(reasons.items()))
     if not reasons:
         hint = "name a folder that holds files, or see why the job has written none"
     elif options.input_format:
