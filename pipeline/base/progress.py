@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import Progress, ProgressColumn, TextColumn
 
 # Cells of a bar, and of the text beside it.
 _BAR, _BAR_LEAST, _BESIDE_BAR = 40, 5, 95
@@ -44,9 +36,9 @@ def spinner(console: Console, what: str) -> Moving:
     return Moving(
         console,
         what,
-        SpinnerColumn("line"),
+        progress.SpinnerColumn("line"),
         TextColumn("{task.description}"),
-        TimeElapsedColumn(),
+        progress.TimeElapsedColumn(),
     )
 
 
@@ -56,9 +48,9 @@ def ingest_bar(console: Console) -> Moving:
         console,
         "finding inputs",
         TextColumn("{task.description}"),
-        BarColumn(max(_BAR_LEAST, min(_BAR, console.width - _BESIDE_BAR))),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        progress.BarColumn(max(_BAR_LEAST, min(_BAR, console.width - _BESIDE_BAR))),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
         TextColumn("{task.fields[left]}"),
         TextColumn("{task.fields[counts]}"),
     )

@@ -15,23 +15,9 @@ from contextlib import closing
 from typing import IO, Self, cast
 
 from tracelake.formats import HEAD_BYTES
+from tracelake.inputs import streams
 from tracelake.inputs.discover import Skip
-from tracelake.inputs.streams import (
-    DECODE_ERRORS,
-    Begun,
-    Bounded,
-    ExpandedTooFarError,
-    FileRef,
-    codec_of,
-    decompressed,
-    decompressed_head,
-    first_bytes,
-    open_file,
-    open_stored,
-    read_head,
-    stat_of,
-    text_name,
-)
+from tracelake.inputs.streams import DECODE_ERRORS, Begun, FileRef
 from tracelake.storage.files import StoredFile
 from tracelake.storage.store_path import is_uri
 
@@ -71,16 +57,16 @@ def open_heads(
         entry, file = begun() if begun else (entry, None)
         if file is None:
             if head is None:
-                head = first_bytes(entry.readable)
-            if not (is_zip(head) or is_tar(head) or codec_of(head)):
+                head = streams.first_bytes(entry.readable)
+            if not (is_zip(head) or is_tar(head) or streams.codec_of(head)):
                 yield _head_or_skip(entry, head)
                 return
-        with file or open_file(entry) as raw:
+        with file or streams.open_file(entry) as raw:
             head = raw.read(HEAD_BYTES)
             zipped = is_zip(head)
-            if codec_of(head) is not None:
+            if streams.codec_of(head) is not None:
                 # Referenced so that it is not finalised before `raw` closes.
-                head, _streams = decompressed_head(raw, entry.limit)
+                head, _streams = streams.decompressed_head(raw, entry.limit)
         if zipped:
             yield from _zip_heads(entry)
         elif is_tar(head):
@@ -99,7 +85,7 @@ def _is_data(head: bytes) -> bool:
 
 
 def _unreadable(entry: FileRef, error: Exception) -> Skip:
-    if isinstance(error, ExpandedTooFarError):
+    if isinstance(error, streams.ExpandedTooFarError):
         return Skip(entry.path, entry.member, "expands_too_far", lasting=False)
     refused = isinstance(error, OSError) and error.errno is not None
     return Skip(entry.path, entry.member, "unreadable", lasting=not refused)
@@ -111,8 +97,8 @@ def _head_or_skip(entry: FileRef, head: bytes) -> Head | Skip:
 
 def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
     try:
-        inner, _ = decompressed(stream, entry.limit)
-        head = read_head(inner)
+        inner, _ = streams.decompressed(stream, entry.limit)
+        head = streams.read_head(inner)
     except DECODE_ERRORS as error:
         return _unreadable(entry, error)
     if is_tar(head) or is_zip(head):
@@ -185,15 +171,15 @@ def walk_tar(entry: FileRef) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
     an empty stream: the caller says why it skips them. The archive, and each member by itself, may
     expand to the limit of the entry.
     """
-    with open_file(entry) as raw:
-        stream, _ = decompressed(raw, entry.limit)
+    with streams.open_file(entry) as raw:
+        stream, _ = streams.decompressed(raw, entry.limit)
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header, ignore_zeros=True) as archive:
             while (info := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined] # there may be a million
-                info.name = text_name(info.name)
+                info.name = streams.text_name(info.name)
                 member = archive.extractfile(info) if info.isreg() else None
                 # A sparse member has as many bytes as its header says, and they take no space.
-                yield info, io.BufferedReader(Bounded(member or io.BytesIO(), entry.limit))
+                yield info, io.BufferedReader(streams.Bounded(member or io.BytesIO(), entry.limit))
 
 
 def pass_by(members: Iterable[FileRef]) -> Generator[tuple[int, IO[bytes]]]:
@@ -254,7 +240,7 @@ def is_zip_as_listed(entry: FileRef) -> bool:
 def _zip(entry: FileRef) -> zipfile.ZipFile:
     if is_uri(entry.readable):
         return _zip_as_it_was(entry.readable, entry.size, entry.mtime_ns, 0)
-    return _zip_as_it_was(entry.readable, *stat_of(entry.readable))
+    return _zip_as_it_was(entry.readable, *streams.stat_of(entry.readable))
 
 
 @functools.lru_cache(maxsize=2)
@@ -262,7 +248,7 @@ def _zip_as_it_was(location: str, size: int, mtime_ns: int, _inode: int) -> zipf
     """Return an archive whose directory is read once, however many members are opened."""
     try:
         archive = zipfile.ZipFile(
-            io.BufferedReader(open_stored(location, size, mtime_ns))
+            io.BufferedReader(streams.open_stored(location, size, mtime_ns))
             if is_uri(location)
             else location
         )

@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
+from tracelake.inputs import streams
 from tracelake.inputs.ahead import prefetch
 from tracelake.inputs.archives import is_zip_as_listed, open_zip_member, pass_by
-from tracelake.inputs.streams import (
-    Codec,
-    FileRef,
-    RawFile,
-    decompressed,
-    open_file,
-    read_as_planned,
-    stat_of,
-)
+from tracelake.inputs.streams import Codec, FileRef, RawFile
 from tracelake.storage.files import StoredFile
 from tracelake.storage.store_path import is_uri
 
@@ -45,9 +38,9 @@ def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
     """
     if entry.member is not None:
         return _open_member(entry, patient=patient)
-    raw = open_file(entry)
+    raw = streams.open_file(entry)
     try:
-        return _Plain(raw, *decompressed(raw, entry.limit, patient=patient))
+        return _Plain(raw, *streams.decompressed(raw, entry.limit, patient=patient))
     except BaseException:
         raw.close()
         raise
@@ -77,7 +70,7 @@ def _open_member(entry: FileRef, *, patient: bool) -> Iterator[tuple[IO[bytes], 
             _, raw = next(members)
         else:
             raw = stack.enter_context(open_zip_member(entry))
-        yield decompressed(raw, entry.limit, patient=patient)
+        yield streams.decompressed(raw, entry.limit, patient=patient)
 
 
 @dataclass(slots=True)
@@ -124,14 +117,14 @@ class Source:
         """
         entry = self.entry
         plain = entry.member is None and self.opening is None
-        if plain and entry.size < min(len(view), _SMALL) and read_as_planned(entry, view):
+        if plain and entry.size < min(len(view), _SMALL) and streams.read_as_planned(entry, view):
             return entry.size
         return None
 
     def open(self) -> Opened:
         """Return the decompressed bytes and their compression."""
         if self._member is not None:
-            return contextlib.nullcontext(decompressed(self._member, self.entry.limit))
+            return contextlib.nullcontext(streams.decompressed(self._member, self.entry.limit))
         opening, self.opening = self.opening, None
         opened = opening.result() if opening else open_entry(self.entry)
         if isinstance(opened, _Plain) and isinstance(opened.raw, StoredFile):
@@ -152,7 +145,7 @@ class Source:
         if is_uri(entry.location):
             return not is_zip_as_listed(entry)
         try:
-            size, mtime_ns, _ = stat_of(entry.location)
+            size, mtime_ns, _ = streams.stat_of(entry.location)
         except OSError:
             return True
         return (size, mtime_ns) != (entry.size, entry.mtime_ns)

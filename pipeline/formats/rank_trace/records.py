@@ -4,28 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelake.formats.rank_trace import layout
+from tracelake.formats.rank_trace import layout, rows
 from tracelake.formats.rank_trace.fields import clear, identifier_end, read_fields
 from tracelake.formats.rank_trace.layout import State
 from tracelake.formats.rank_trace.quoted import closing_quote, unescape
-from tracelake.formats.rank_trace.rows import (
-    HAS_LIST,
-    MADE_COMM,
-    MADE_ROW,
-    NO_ROW,
-    add_comm,
-    add_op,
-    add_own_comm,
-    fits,
-    forget,
-    forget_numbers,
-    is_communication,
-    keep,
-    match,
-    repeat_comm,
-    repeat_op,
-    repeat_own_comm,
-)
 from tracelake.kernels.compiled import inlined, kernel, typed
 from tracelake.kernels.numbers import NULL, Bytes, Longs, whole_number
 from tracelake.kernels.tokens import has_room, intern
@@ -80,7 +62,7 @@ def _read_sub_operation(buf: Bytes, p: int, end: int, state: State) -> tuple[int
             problem, _ = read_fields(
                 text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, record, comms, words
             )
-            forget_numbers(record)  # they refer to another text
+            rows.forget_numbers(record)  # they refer to another text
             q = closing
     if problem == 0 and record[layout.TIMESTAMP] == NULL:
         problem = layout.MISSING_TIMESTAMP
@@ -93,17 +75,17 @@ def _read_list(buf: Bytes, p: int, end: int, op_row: int, state: State) -> int:
     parts, sub_seq, comms = state.parts, 0, state.comms
     while p < end and not (sub_seq == 0 and buf[p] == 93):
         sub_seq += 1
-        slot, q = match(buf, p, end, parts)
+        slot, q = rows.match(buf, p, end, parts)
         if slot >= 0:
-            row = parts.patterns[slot, MADE_ROW]
-            repeat_comm(buf, row, parts.record, sub_seq, op_row, comms)
+            row = parts.patterns[slot, rows.MADE_ROW]
+            rows.repeat_comm(buf, row, parts.record, sub_seq, op_row, comms)
         else:
             problem, q = _read_sub_operation(buf, p, end, state)
             if problem != 0:
                 return problem
             q += 1
-            row = add_comm(parts.record, parts.record[layout.FUNC], sub_seq, op_row, comms)
-            keep(p, q, row, NO_ROW, False, parts)
+            row = rows.add_comm(parts.record, parts.record[layout.FUNC], sub_seq, op_row, comms)
+            rows.keep(p, q, row, rows.NO_ROW, False, parts)
         p = q
         if p < end and buf[p] == 93:
             break
@@ -142,27 +124,27 @@ def _read_operation(
         )
         empty = not has_list or (at + 1 == end and buf[at] == 93)
         return (layout.UNTRACED if untraced and empty else layout.MISSING_TIMESTAMP), -1
-    add_op(record, place, op, ops)
-    own = NO_ROW
-    if is_communication(buf, p, op):
-        own = add_own_comm(buf, p, q, op, record, ops, comms, words.texts)
-    keep(p, at, ops.size[layout.ROWS] - 1, own, has_list, state.whole)
+    rows.add_op(record, place, op, ops)
+    own = rows.NO_ROW
+    if rows.is_communication(buf, p, op):
+        own = rows.add_own_comm(buf, p, q, op, record, ops, comms, words.texts)
+    rows.keep(p, at, ops.size[layout.ROWS] - 1, own, has_list, state.whole)
     return 0, at if has_list else -1
 
 
 @inlined
 def _repeat_operation(buf: Bytes, p: int, end: int, place: Longs, state: State) -> int:
     """Add the operation at p if it repeats one; return its list, `end` without one, else -1."""
-    slot, at = match(buf, p, end, state.whole)
+    slot, at = rows.match(buf, p, end, state.whole)
     if slot < 0 or buf[end] != 41:
         return -1
     pattern = state.whole.patterns[slot]
-    if (at == end) == (pattern[HAS_LIST] == 1):
+    if (at == end) == (pattern[rows.HAS_LIST] == 1):
         return -1
     record, ops = state.whole.record, state.ops
-    repeat_op(buf, pattern[MADE_ROW], record, place, ops)
-    if pattern[MADE_COMM] != NO_ROW:
-        repeat_own_comm(buf, pattern[MADE_COMM], record, ops, state.comms)
+    rows.repeat_op(buf, pattern[rows.MADE_ROW], record, place, ops)
+    if pattern[rows.MADE_COMM] != rows.NO_ROW:
+        rows.repeat_own_comm(buf, pattern[rows.MADE_COMM], record, ops, state.comms)
     return at
 
 
@@ -200,8 +182,8 @@ def _room_for(length: int, state: State) -> bool:
     return (
         bool(state.lines.n_rejects[0] < state.lines.rejects.shape[0])
         and bool(length <= state.lines.scratch.size)
-        and fits(state.ops, 1, length)
-        and fits(state.comms, length // MIN_SUB_OPERATION + 2, length)
+        and rows.fits(state.ops, 1, length)
+        and rows.fits(state.comms, length // MIN_SUB_OPERATION + 2, length)
         and has_room(state.names, length)
         and has_room(state.words.keys, length)
         and has_room(state.words.texts, length)
@@ -218,8 +200,8 @@ def read_lines(
         Index of the first line that was not read because it may not fit; all read: `ends.size`.
     """
     lines, ops, comms = state.lines, state.ops, state.comms
-    forget(state.whole)
-    forget(state.parts)
+    rows.forget(state.whole)
+    rows.forget(state.parts)
     k, s = -1, 0
     for i in range(first, ends.size):
         e = ends[i]
@@ -242,8 +224,8 @@ def read_lines(
         if kind != 0:
             for j in range(4):
                 ops.size[j], comms.size[j] = lines.saved[j], lines.saved[4 + j]
-            forget(state.whole)
-            forget(state.parts)
+            rows.forget(state.whole)
+            rows.forget(state.parts)
         if kind > 0:
             reject = lines.rejects[lines.n_rejects[0]]
             reject[0], reject[1], reject[2], reject[3] = k, line, s, e
@@ -251,9 +233,8 @@ def read_lines(
             lines.n_rejects[0] += 1
         else:
             counts[k, -kind] += 1
-            rows = ops.size[layout.ROWS] + comms.size[layout.ROWS]
-            counts[k, layout.COUNT_ROWS] += (
-                rows - lines.saved[layout.ROWS] - lines.saved[4 + layout.ROWS]
-            )
+            before = lines.saved[layout.ROWS] + lines.saved[4 + layout.ROWS]
+            made = ops.size[layout.ROWS] + comms.size[layout.ROWS] - before
+            counts[k, layout.COUNT_ROWS] += made
         s = e + 1
     return int(ends.size)
