@@ -11,13 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, TypeGuard
+from typing import Any
 
 import pyarrow as pa
 
 from tracelake.formats import Chunk, FileFacts, Format, Run, RunFacts
 from tracelake.formats.kineto.document import Document, decoded
-from tracelake.formats.kineto.events import nanoseconds
+from tracelake.formats.kineto.events import nanoseconds, whole
 from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
 from tracelake.formats.ledger import Ledger
 from tracelake.kernels.numbers import Bytes, Longs
@@ -56,8 +56,9 @@ class _Passes:
         if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
             return "not_an_event"
         name, kind, args = decoded(event.get("name")), event.get("ph"), event["args"]
-        rank, step, at = event.get("pid"), args.get("iteration"), nanoseconds(event.get("ts"))
-        if name is None or at is None or not (_whole(rank) and _whole(step)):
+        rank, step = whole(event.get("pid"), LARGEST - 1), whole(args.get("iteration"), LARGEST - 1)
+        at = nanoseconds(event.get("ts"))
+        if name is None or at is None or rank is None or step is None:
             return "not_an_event"
         thread = event.get("tid")
         if self._thread is None:
@@ -75,8 +76,8 @@ class _Passes:
         if not passes or passes[-1][:2] != (name, step) or at < passes[-1][2]:
             return "no_begin"
         _, _, begin, first = passes.pop()
-        places = [args.get(key) for key in ("pp_rank", "microbatch", "model_chunk")]
-        stage, batch, chunk = (place if _whole(place) else None for place in places)
+        keys = ("pp_rank", "microbatch", "model_chunk")
+        stage, batch, chunk = (whole(args.get(key), LARGEST - 1) for key in keys)
         self.rows.append((rank, begin, at, first, step, name, stage, batch, chunk))
         return ROW
 
@@ -168,10 +169,6 @@ class _Parser:
             places = [place for place in columns[name] if place is not None]
             if places:
                 self._sizes[size] = max(places) + 1
-
-
-def _whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 FORMAT = Format(

@@ -140,7 +140,7 @@ class Events:
             return "bad_number"
         if step:
             return self._take_step(event.get("pid"), int(step[1]), times, line, device=device)
-        self._add(name, scan.PASS, line, times, _whole(event.get("tid")))
+        self._add(name, scan.PASS, line, times, whole(event.get("tid")))
         return scan.ROW
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:
@@ -150,8 +150,8 @@ class Events:
         args = _arguments(event)
         if kernel and is_communication(name):
             self._take_communication(int(self._room().size[0]), args)
-        stream = _whole(args.get("stream", event.get("tid")))
-        device = _whole(event.get("pid"))
+        stream = whole(args.get("stream", event.get("tid")))
+        device = whole(event.get("pid"))
         if kernel and device is not None:
             devices = self._room().devices
             devices[:] = min(devices[0], device), max(devices[1], device)
@@ -180,11 +180,11 @@ class Events:
         """Keep what the kernel of the last part's row says about its communication."""
         own = self._shared(_call_of(args)) if "Collective name" in args else None
         key = args.get("External id", args.get("external id"))
-        self._own[row + scan.ROWS * (len(self._rows) - 1)] = own, _whole(key)
+        self._own[row + scan.ROWS * (len(self._rows) - 1)] = own, whole(key)
 
     def _take_call(self, event: Mapping[str, Any]) -> int:
         args = _arguments(event)
-        key = _whole(args.get("External id"))
+        key = whole(args.get("External id"))
         if key is not None:
             self._calls[key] = self._shared(_call_of(args))
         return scan.CONTEXT
@@ -229,7 +229,7 @@ class Events:
         listed = info.get("pg_config") if isinstance(info, dict) else None
         return {
             str(group.get("pg_name")): Group(
-                decoded(group.get("pg_desc")), _whole(group.get("pg_size")), group.get("ranks")
+                decoded(group.get("pg_desc")), whole(group.get("pg_size")), group.get("ranks")
             )
             for group in (listed if isinstance(listed, list) else ())
             if isinstance(group, dict)
@@ -260,9 +260,10 @@ def nanoseconds(value: object) -> int | None:
     return found if 0 <= found < LONGEST_NS // 1000 * 1000 else None
 
 
-def _whole(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LONGEST_NS
-    return value if whole else None  # type: ignore[return-value]
+def whole(value: object, most: int = LONGEST_NS) -> int | None:
+    """Return a whole number from 0 on; None if it is none, or too large."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+    return value if fits else None  # type: ignore[return-value]
 
 
 def _call_of(args: Mapping[str, Any]) -> Call:
@@ -270,9 +271,9 @@ def _call_of(args: Mapping[str, Any]) -> Call:
     if "Collective name" in args:
         return Call(
             collective_of(decoded(args["Collective name"]) or ""),
-            (_whole(args.get("In msg nelems")), _whole(args.get("Out msg nelems"))),
+            (whole(args.get("In msg nelems")), whole(args.get("Out msg nelems"))),
             dtype_of(decoded(args.get("dtype"))),
-            _whole(args.get("Group size")),
+            whole(args.get("Group size")),
             decoded(args.get("Process Group Name")),
             decoded(args.get("Process Group Description")),
             decoded(args.get("Process Group Ranks")),
@@ -282,7 +283,7 @@ def _call_of(args: Mapping[str, Any]) -> Call:
         for value in (args.get(key) for key in ("Input Dims", "Input type", "Concrete Inputs"))
     )
     shape = shapes[0]
-    sizes = [_whole(size) for size in shape] if isinstance(shape, list) else []
+    sizes = [whole(size) for size in shape] if isinstance(shape, list) else []
     known = [size for size in sizes if size]
     text = str(values[-1])
     return Call(
