@@ -107,15 +107,10 @@ def _unreadable(files: PartFiles, part: str, why: str) -> LakeError:
 def _completed(batch: pa.RecordBatch, key: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows with their run id; a column that an earlier version lacks is NULL."""
     given = dict(zip(batch.schema.names, batch.columns, strict=True)) | {PARTITION_KEY: key}
-    columns = [given[f.name] if f.name in given else _nulls(batch.num_rows, f.type) for f in schema]
+    columns = [
+        given[f.name] if f.name in given else pa.nulls(batch.num_rows, f.type) for f in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(kind):
-        codes = pa.nulls(rows, kind.index_type)
-        return pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
-    return pa.nulls(rows, kind)
 
 
 def tidy(lake: Lake) -> None:
