@@ -135,52 +135,37 @@ def _cells(path: Path, number: int, line: str, *, spaced: bool) -> list[str]:
     try:
         (cells,) = csv.reader([line], strict=True)
     except csv.Error as error:
-        raise UsageError(
-            f"not a line of CSV: {error}", path=path, line=number, hint=_FORM
-        ) from error
+        raise _wrong(path, number, f"not a line of CSV: {error}", _FORM) from error
     return [cell.strip() for cell in cells]
 
 
 def _header(path: Path, number: int, names: Sequence[str]) -> Sequence[str]:
     known = set(names) <= set(_COLUMNS) and set(_NEEDED) <= set(names)
     if not known or len(set(names)) < len(names):
-        raise UsageError(
-            f"not a header of --hosts: {','.join(names)}",
-            path=path,
-            line=number,
-            hint=f"begin with a line that names the columns: {_FORM}",
-        )
+        hint = f"begin with a line that names the columns: {_FORM}"
+        raise _wrong(path, number, f"not a header of --hosts: {','.join(names)}", hint)
     return names
 
 
 def _place(path: Path, number: int, header: Sequence[str], cells: Sequence[str]) -> Place:
     if len(cells) > len(header):
-        raise UsageError(
-            f"{len(cells)} values for the columns {','.join(header)}",
-            path=path,
-            line=number,
-            hint="quote a value that holds a comma, or name the column in the header",
-        )
+        hint = "quote a value that holds a comma, or name the column in the header"
+        what = f"{len(cells)} values for the columns {','.join(header)}"
+        raise _wrong(path, number, what, hint)
     row = dict(zip(header, cells, strict=False))
     rank, host = row.get("rank", ""), row.get("host", "")
     if not (rank.isascii() and rank.isdigit() and len(rank) < 10):
-        raise UsageError(
-            f"{rank!r} is not a rank", path=path, line=number, hint=f"give a whole number; {_FORM}"
-        )
+        raise _wrong(path, number, f"{rank!r} is not a rank", f"give a whole number; {_FORM}")
     if not host:
-        raise UsageError(
-            f"rank {rank} has no host",
-            path=path,
-            line=number,
-            hint="add the host, or delete the line",
-        )
+        hint = "add the host, or delete the line"
+        raise _wrong(path, number, f"rank {rank} has no host", hint)
     return Place(int(rank), host, row.get("device") or None, row.get("run") or None, number)
 
 
 def _twice(path: Path, first: Place, second: Place, which: str) -> UsageError:
-    return UsageError(
-        f"{which} already has a host on line {first.line}",
-        path=path,
-        line=second.line,
-        hint="delete one of the lines, or distinguish them with a column `run`",
-    )
+    hint = "delete one of the lines, or distinguish them with a column `run`"
+    return _wrong(path, second.line, f"{which} already has a host on line {first.line}", hint)
+
+
+def _wrong(path: Path, line: int, what: str, hint: str) -> UsageError:
+    return UsageError(what, path=path, line=line, hint=hint)
