@@ -117,8 +117,9 @@ def _root(name: str, spool: Path, lake: str, expansion: DecompressionLimit) -> R
     if not matches:
         raise InputError("no such file, directory or glob match", path=name)
     folder = Path(os.path.commonpath([match.parent for match in matches]))
-    files = (f for m in matches for f in ([m] if not m.is_dir() else _files(m)))
-    return _files_of(folder, tuple(dict.fromkeys(files)), expansion)
+    found = (f for m in matches for f in (sorted(m.rglob("*")) if m.is_dir() else [m]))
+    files = dict.fromkeys(file for file in found if not file.is_dir())
+    return _files_of(folder, tuple(files), expansion)
 
 
 def _files_of(folder: Path, files: Sequence[Path], expansion: DecompressionLimit) -> Root:
@@ -149,10 +150,6 @@ def _refuse_unusable(name: str) -> None:
         raise InputError(
             f"cannot be read: {reason}", path=name, hint="give another path"
         ) from error
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
 
 
 def _spooled(name: str, stream: IO[bytes], spool: Path, expansion: DecompressionLimit) -> Root:
