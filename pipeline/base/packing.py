@@ -1,8 +1,8 @@
-"""Divide work into pieces of bounded size."""
+"""Divide work into pieces of bounded size, and numbers into spans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import add
 from typing import TypeVar
 
@@ -27,3 +27,19 @@ def packed(items: Iterable[_T], *bounds: tuple[Callable[[_T], int], int]) -> Ite
         sums = grown
     if together:
         yield together
+
+
+def spans_of(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last number of each sequence of consecutive numbers.
+
+    Example:
+        >>> [*spans_of([0, 1, 2, 5])]
+        [(0, 2), (5, 5)]
+    """
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+
+from tracelake.base.packing import spans_of
 
 _TEXT_LIMIT = 200
 _BY, _WITH = "ended_by", "ended_with"
@@ -164,7 +165,7 @@ class Ending:
         if text.startswith("Test ") and self._warning:
             text = _shortened(f"{text}, after {self._warning}")
         if self.kind == "collective_timeout" and self._ranks:
-            spans = _spans(self._ranks)
+            spans = list(spans_of(sorted(self._ranks)))
             text += f" on {_ranks(spans)}"
             others = _between(spans, world_size or 0)
             if others and len(self._ranks) > 1:
@@ -200,14 +201,6 @@ def _is_of_launcher(kind: str, text: str) -> bool:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 6].rstrip()} [...]"
-
-
-def _spans(ranks: set[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of ranks that follow each other."""
-    ordered = sorted(ranks)
-    starts = [ordered[0], *(b for a, b in pairwise(ordered) if b > a + 1)]
-    stops = [*(a for a, b in pairwise(ordered) if b > a + 1), ordered[-1]]
-    return list(zip(starts, stops, strict=True))
 
 
 def _between(spans: list[tuple[int, int]], world_size: int) -> list[tuple[int, int]]:

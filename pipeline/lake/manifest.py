@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tracelake.base.errors import too_new
+from tracelake.base.packing import spans_of
 from tracelake.lake.layout import names_runs, table_of_part
 from tracelake.schema.tables import SCHEMA_VERSION, tables
 
@@ -133,7 +134,7 @@ def to_spans(runs_of: RunsOf) -> tuple[list[str], dict[str, list[tuple[int, int]
     named = sorted({run for runs in runs_of.values() for run in runs})
     place = {run: number for number, run in enumerate(named)}
     places = {part: [place[run] for run in runs] for part, runs in sorted(runs_of.items())}
-    return named, {part: list(_spans(numbers)) for part, numbers in places.items()}
+    return named, {part: list(spans_of(numbers)) for part, numbers in places.items()}
 
 
 def from_spans(
@@ -144,17 +145,6 @@ def from_spans(
         part: tuple(run for first, last in spans for run in named[first : last + 1])
         for part, spans in parts.items()
     }
-
-
-def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last number of each sequence of consecutive numbers."""
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield first, last
-            first = number
-        last = number
-    yield first, last
 
 
 def runs_by_part(entries: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
