@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -12,16 +12,44 @@ import typer
 from tracelake.base.errors import UsageError
 from tracelake.base.text import counted
 from tracelake.cli.app import command
+from tracelake.cli.options import grouped, option
 from tracelake.synth.spec import Spec, sample_spec
 
 
-def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> None:
+def _options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield an option per field of `Spec`: its name, its type and the field of a group."""
+    hints = get_type_hints(Spec)
+    for field in fields(Spec):
+        name, meaning = field.name, field.metadata["help"]
+        if (default := field.default) is not None:
+            meaning += f" Default: {', '.join(default) if isinstance(default, tuple) else default}."
+        flag = f"--{name}/--no-{name}".replace("_", "-") if hints[name] is bool else None
+        kind = list[str] if name == "formats" else hints[name]
+        yield name, kind | None, option(None, meaning, flag=flag)
+
+
+_SpecOptions = make_dataclass("_SpecOptions", _options())
+
+
+@command(epilog="Example: tracelake synth archive --sample")
+@grouped
+def synth(
+    directory: Annotated[Path, typer.Argument(help="Directory to write, new or empty.")],
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Write the archive of data/sample.")
+    ] = False,
+    ranks: Annotated[
+        int | None, typer.Option(help="World size: sets dp to ranks / (tp * pp).")
+    ] = None,
+    *,
+    given: _SpecOptions,  # type: ignore[valid-type]
+) -> None:
     """Write an archive with known answers, in three formats, and the answers with it."""
     from tracelake.synth.archive import write_archive
 
     chosen: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
+        for name, value in vars(given).items()
         if value is not None
     }
     if sample and (chosen or ranks is not None):
@@ -45,39 +73,3 @@ def _replicas(ranks: int, model_parallel: int) -> int:
             hint="set --tp and --pp",
         )
     return ranks // model_parallel
-
-
-def _parameters() -> list[inspect.Parameter]:
-    """Return the command's own parameters, and one option per field of `Spec`."""
-    own = {
-        "directory": (
-            Annotated[Path, typer.Argument(help="Directory to write, new or empty.")],
-            ...,
-        ),
-        "sample": (
-            Annotated[bool, typer.Option("--sample", help="Write the archive of data/sample.")],
-            False,
-        ),
-        "ranks": (
-            Annotated[int | None, typer.Option(help="World size: sets dp to ranks / (tp * pp).")],
-            None,
-        ),
-    }
-    hints = get_type_hints(Spec)
-    for field in fields(Spec):
-        kind = list[str] if field.name == "formats" else hints[field.name]
-        shown = field.metadata["help"]
-        if (default := field.default) is not None:
-            shown += f" Default: {', '.join(default) if isinstance(default, tuple) else default}."
-        own[field.name] = (Annotated[kind | None, typer.Option(help=shown)], None)
-    return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
-        )
-        for name, (annotation, default) in own.items()
-    ]
-
-
-_synth.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
-_synth.__annotations__ = {p.name: p.annotation for p in _parameters()}
-command("synth", epilog="Example: tracelake synth archive --sample")(_synth)
