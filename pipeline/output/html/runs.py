@@ -12,6 +12,7 @@ from tracelake.base.figures import count
 from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, page_rows
+from tracelake.output.terminal.facts import missing_figures
 from tracelake.schema.tables import Column, reasons
 from tracelake.warehouse.headline import HEADLINE, may_run
 
@@ -200,15 +201,10 @@ def _facts(run: Row, coverage: Row) -> Facts:
 
 def _missing(coverage: Row) -> Grid | None:
     entries, hints, partly, partly_hints = (coverage[name] for name in _LISTS)
-    if not entries and not partly:
-        return None
+    missing = missing_figures([*entries, *partly], [*hints, *partly_hints])
     heads = [Head(label) for label in ("figure", "reason", "why", "what would provide it")]
-    rows = []
-    for entry, hint in zip([*entries, *partly], [*hints, *partly_hints], strict=True):
-        figure, _, reason = entry.rpartition(": ")
-        why = reasons().get(reason.partition(" (")[0], "")
-        rows.append([Cell(figure), Cell(reason), Cell(why), Cell(hint or NOTHING)])
-    return Grid(heads, rows)
+    rows = [[Cell(text or NOTHING) for text in figure.values()] for figure in missing]
+    return Grid(heads, rows) if rows else None
 
 
 def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:

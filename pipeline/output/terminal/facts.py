@@ -242,8 +242,8 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         | _worst(con, drift, run_id, "drifting_layers", "drifting"),
         "split": read_rows(con, _SPLIT, [run_id]),
         "coverage": _without(coverage, "not_computable", "hints", "partly", "partly_hints"),
-        "not_computable": _missing(coverage["not_computable"], coverage["hints"]),
-        "partly_computable": _missing(coverage["partly"], coverage["partly_hints"]),
+        "not_computable": missing_figures(coverage["not_computable"], coverage["hints"]),
+        "partly_computable": missing_figures(coverage["partly"], coverage["partly_hints"]),
     }
 
 
@@ -301,7 +301,7 @@ def _without(row: Row, *names: str) -> Row:
     return {name: value for name, value in row.items() if name not in names}
 
 
-def _missing(entries: list[str], hints: list[str | None]) -> list[Row]:
+def missing_figures(entries: list[str], hints: list[str | None]) -> list[Row]:
     """Return entries of coverage: figure, reason, what the reason means, and what would help."""
     found = []
     for entry, hint in zip(entries, hints, strict=True):
