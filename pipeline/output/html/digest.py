@@ -8,7 +8,7 @@ import html
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,16 +72,12 @@ def render_markdown(
         folder: Folder of the pictures, relative to the text.
     """
     lines = [f"# {_plain(title(content))}", "", _plain(about(content)), ""]
-    if open_ones := _incidents(content):
-        lines += [f"## Incidents ({count(content.view.open)})", ""]
-        lines += [f"- **{_plain(name)}**: {_plain(text)}" for name, text in open_ones]
-        lines += ["", "All of them: `tracelake ask incidents`", ""]
-    for group in content.groups:
-        lines += [f"## {_plain(group.title)} ({group.counted})", ""]
-        for run_id, text in group.items:
-            name = f"**{_plain(run_id)}**: " if run_id else ""
-            lines.append(f"- {name}{_plain(text)}")
-        lines += ["", f'All of them: `tracelake query "{group.query}"`', ""]
+    for heading, items, command in _problems(content):
+        lines += [f"## {_plain(heading)}", ""]
+        for name, text in items:
+            named = f"**{_plain(name)}**: " if name else ""
+            lines.append(f"- {named}{_plain(text)}")
+        lines += ["", f"All of them: `{command}`", ""]
     listed = set(content.urgent[:LISTED_RUNS])
     for name, grid in (("Runs", content.headline), ("Runs without steps", content.stepless)):
         if listed.intersection(grid.keys):
@@ -158,13 +154,17 @@ def about(content: Content) -> str:
     return f"{when}: {runs}{formats}{dated}{late}. tracelake {__version__}"
 
 
-def _incidents(content: Content) -> list[tuple[str, str]]:
-    """Return the first open incidents: the subject, and what is said of it."""
-    return [
-        (incident.subject, _incident(content, incident))
-        for incident in content.view.incidents
-        if incident.row["open"]
-    ]
+def _problems(content: Content) -> Iterator[tuple[str, Sequence[tuple[str | None, str]], str]]:
+    """Yield headings with the first open incidents or findings, and what lists all of them.
+
+    Of each it is the subject, or the run if there is one, and what is said of it.
+    """
+    open_ones = [incident for incident in content.view.incidents if incident.row["open"]]
+    if open_ones:
+        items = [(incident.subject, _incident(content, incident)) for incident in open_ones]
+        yield f"Incidents ({count(content.view.open)})", items, "tracelake ask incidents"
+    for group in content.groups:
+        yield f"{group.title} ({group.counted})", group.items, f'tracelake query "{group.query}"'
 
 
 def _incident(content: Content, incident: Incident) -> str:
@@ -204,15 +204,11 @@ def _plain(text: str) -> str:
 def _mail_body(content: Content, shown: list[Picture]) -> str:
     safe = html.escape
     parts = [f"<h2>{safe(title(content))}</h2><p>{safe(about(content))}</p>"]
-    if open_ones := _incidents(content):
-        parts.append(f"<h3>Incidents ({count(content.view.open)})</h3><ul>")
-        parts += [f"<li><b>{safe(name)}</b><br>{safe(text)}</li>" for name, text in open_ones]
-        parts.append("</ul>")
-    for group in content.groups:
-        parts.append(f"<h3>{safe(group.title)} ({group.counted})</h3><ul>")
-        for run_id, text in group.items:
-            name = f"<b>{safe(run_id)}</b><br>" if run_id else ""
-            parts.append(f"<li>{name}{safe(text)}</li>")
+    for heading, items, _ in _problems(content):
+        parts.append(f"<h3>{safe(heading)}</h3><ul>")
+        for name, text in items:
+            named = f"<b>{safe(name)}</b><br>" if name else ""
+            parts.append(f"<li>{named}{safe(text)}</li>")
         parts.append("</ul>")
     parts += [
         f"<p><b>{safe(drawn.name.rpartition('-')[0])}</b><br>"
