@@ -27,8 +27,9 @@ def print_changes(document: Document, page: Page) -> None:
     _operations(document, page)
     _headline(document, page)
     _stages(document, page)
-    _layers(document, page)
-    _timers(document, page)
+    _named(page, "Layers", document["layers"], "p50_ms", Column("layer", least=8))
+    if document["timers"]:
+        _named(page, "Timers", document["timers"], "max_ms", Column("timer", "name", least=12))
     _collectives(document, page)
     _ranks(document, page)
     _missing(document, page)
@@ -145,27 +146,15 @@ def _per_stage(stages: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _layers(document: Document, page: Page) -> None:
-    found = _named(document["layers"], "p50_ms")
-    page.heading("Layers", _shown(found, "change") or _nothing(document["layers"], "layers"))
-    page.table((Column("layer", least=8), *_CHANGE), found[:_ROWS])
-
-
-def _timers(document: Document, page: Page) -> None:
-    """Print timers that changed; of runs without timers nothing."""
-    if timers := document["timers"]:
-        found = _named(timers, "max_ms")
-        page.heading("Timers", _shown(found, "change") or _nothing(timers, "timers"))
-        page.table((Column("timer", "name", least=12), *_CHANGE), found[:_ROWS])
-
-
-def _named(rows: Sequence[Row], figure: str) -> list[Row]:
-    """Return this figure of the rows where it changed."""
-    return [
+def _named(page: Page, title: str, rows: Sequence[Row], figure: str, name: Column) -> None:
+    """Print this figure of layers or timers where it changed."""
+    found = [
         {**row, "figure": figure, **row["figures"][figure]}
         for row in rows
         if _tells(row["figures"][figure])
     ]
+    page.heading(title, _shown(found, "change") or _nothing(rows, title.lower()))
+    page.table((name, *_CHANGE), found[:_ROWS])
 
 
 def _collectives(document: Document, page: Page) -> None:
