@@ -24,7 +24,7 @@ from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts, PartRuns
 from tracelake.models.profile import Profile
-from tracelake.models.state import State, examined, recorded, runs_of_parts, wal_of
+from tracelake.models.state import State, recorded, runs_of_parts, wal_of
 from tracelake.schema.tables import schema_hash
 
 # If others commit meanwhile, a build adds their runs this often before it publishes.
@@ -132,7 +132,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         ChangedError: Another machine has published one meanwhile.
     """
     models = filler.models
-    record = examined(lake.warehouse)
+    record = recorded(lake.warehouse, in_full=True)
     old = None if record.trouble else record.state
     tidy(lake)
     snapshot = lake.snapshot()

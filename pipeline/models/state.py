@@ -228,16 +228,6 @@ def _read_parts(
     return parts, older, {part: frozenset(dead) for part, _, dead in rows if dead}
 
 
-def _read_model_parts(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
-    rows = con.execute("SELECT part, run_ids FROM warehouse.main._build_parts WHERE of_model")
-    return {part: tuple(run_ids) for part, run_ids in rows.fetchall()}
-
-
-def _read_marks(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
-    rows = con.execute("FROM warehouse.main._build_marks").fetchall()
-    return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
-
-
 def _read_running(con: duckdb.DuckDBPyConnection) -> dict[str, datetime]:
     try:
         rows = con.execute(
@@ -273,33 +263,23 @@ def named_parts(path: Path) -> set[str]:
     return {*chain(*of_tables), *record.model_parts}
 
 
-def recorded(path: Path) -> Record:
-    """Return what a warehouse file says of its build; its rows are not read.
-
-    Raises:
-        LakeError: It was built by a newer tracelake.
-    """
-    return _read(path, in_full=False)
-
-
-def examined(path: Path) -> Record:
-    """Return what a warehouse file says of its build, after every row is read.
-
-    Raises:
-        LakeError: It was built by a newer tracelake, or a program has opened it for writing.
-    """
-    if _has_wal(path):
-        return Record(trouble=f"another program has left {wal_of(path).name} beside it")
-    return _read(path, in_full=True)
-
-
 def wal_of(warehouse: Path) -> Path:
     """Return the write-ahead log that a program which writes to a warehouse makes."""
     return warehouse.with_name(f"{warehouse.name}.wal")
 
 
-def _read(path: Path, *, in_full: bool) -> Record:
-    """Return what a warehouse file says of its build; in full, after every row is read."""
+def recorded(path: Path, *, in_full: bool = False) -> Record:
+    """Return what a warehouse file says of its build.
+
+    Args:
+        in_full: Read every row before, and look for a log beside the file.
+
+    Raises:
+        LakeError: It was built by a newer tracelake; in full, or a program has opened it for
+            writing.
+    """
+    if in_full and _has_wal(path):
+        return Record(trouble=f"another program has left {wal_of(path).name} beside it")
     if not path.is_file():
         return Record(trouble="it is not a file" if os.path.lexists(path) else None)
     with connect() as con:
@@ -314,9 +294,18 @@ def _read(path: Path, *, in_full: bool) -> Record:
                     return Record(trouble=f"it lacks {', '.join(missing)}")
                 if changed := changed_relations(con):
                     trouble = f"it was changed since the build: {', '.join(changed)}"
-            parts = _read_model_parts(con)
-            failures = read_failures(con)
-            return Record(state, trouble, _read_marks(con), parts, failures, _read_running(con))
+            marks = con.execute("FROM warehouse.main._build_marks").fetchall()
+            parts = con.execute(
+                "SELECT part, run_ids FROM warehouse.main._build_parts WHERE of_model"
+            ).fetchall()
+            return Record(
+                state,
+                trouble,
+                {part: Mark(size, mtime_ns) for part, size, mtime_ns in marks},
+                {part: tuple(run_ids) for part, run_ids in parts},
+                read_failures(con),
+                _read_running(con),
+            )
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:

@@ -28,7 +28,7 @@ from tracelake.models.compute import connect
 from tracelake.models.failures import read_failures
 from tracelake.models.graph import inputs_of, unstable_functions
 from tracelake.models.header import read_header
-from tracelake.models.state import State, examined, named_parts, recorded
+from tracelake.models.state import State, named_parts, recorded
 from tracelake.schema.tables import PARTITION_KEY, reasons, tables
 from tracelake.warehouse.values import COUNT, TEXT, table_from
 from tracelake.warehouse.warehouse import ATTEMPTS, built_anew, edition, open_warehouse
@@ -217,7 +217,7 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     snapshot = lake.snapshot()
     dropped_runs(lake)
     lake.skipped_inputs()
-    record = examined(lake.warehouse)
+    record = recorded(lake.warehouse, in_full=True)
     state, trouble = record.state, record.trouble
     before = state.lost if state else frozenset()
     # A quick check does not read those parts that the build could read.

@@ -20,7 +20,7 @@ from tests.traces import plan, write
 from tracelake.lake.losses import of_day
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
-from tracelake.models.state import examined
+from tracelake.models.state import recorded
 
 _MODEL = "run_summary"
 _ROWS = f"FROM {_MODEL} ORDER BY ALL"
@@ -97,7 +97,7 @@ def test_a_damaged_warehouse_is_made_anew(
     assert built.code == 0, built
     assert "built again" in built.err
     assert tracelake("query", _ROWS, "--lake", lake.root).out == whole
-    assert examined(lake.warehouse).trouble is None
+    assert recorded(lake.warehouse, in_full=True).trouble is None
 
 
 # --- parts ----------------------------------------------------------------------------------------
