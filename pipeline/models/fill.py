@@ -259,8 +259,6 @@ class WarehouseWriter:
         try:
             computing.batch(batch)
         except RowsError as error:
-            if FAILURES not in self.models.models:
-                raise
             computing.clear()
             self._drop_runs(database.con, batch.run_ids)
             if len(batch.run_ids) == 1:
@@ -315,8 +313,6 @@ class WarehouseWriter:
             try:
                 compute(())
             except RowsError as error:
-                if FAILURES not in self.models.models:
-                    raise
                 there = sorted(snapshot.runs.keys() - out, key=lambda run: (run in changed, run))
                 run_id, narrowed = _culprit(compute, there, error)
                 self._leave_out(database, snapshot, [self._failure(snapshot, run_id, narrowed)])
