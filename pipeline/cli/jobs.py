@@ -87,7 +87,7 @@ def run(
             )
             built = bring_up(opened, memory, console, workers)
         work.add_runs(opened, built.failed)
-        from tracelake.output.html.page import form_of, write_report
+        from tracelake.output.html.page import write_report
 
         late, path = work.late(opened), request.page.path
         shown = f"{lake}/{PAGE}" if job.report is None else path
@@ -100,7 +100,6 @@ def run(
                 since=request.since,
                 late=late,
                 now=request.started,
-                form=form_of(None, path),
                 price=rates.gpu_hour_price,
                 links=links,
             ),

@@ -253,7 +253,7 @@ def write_report(
     since: timedelta | None = None,
     late: Sequence[str] = (),
     now: datetime | None = None,
-    form: ReportFormat = ReportFormat.HTML,
+    form: ReportFormat | None = None,
     pictures: FileType = "png",
     price: float | None = None,
     links: Mapping[str, float] | None = None,
@@ -269,6 +269,7 @@ def write_report(
         late: Runs that are in the report whatever their date.
         price: Of a GPU hour; costs are then shown in money too.
         links: Rated speeds in GB/s by class of link, see `parse_links`.
+        form: What the suffix of the file says, by default.
         now: Printed as the time of the report; the system's by default.
 
     Raises:
@@ -276,6 +277,7 @@ def write_report(
             have to go to standard output.
         LakeError: There is no warehouse, or it cannot be read.
     """
+    form = form or form_of(None, out)
     if form is ReportFormat.MARKDOWN and (out == STDOUT or replaceable(out) is None):
         raise UsageError(
             "Markdown has picture files and cannot go to standard output or a device",

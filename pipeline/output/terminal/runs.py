@@ -12,7 +12,7 @@ from tracelake.models.base import literal, quoted
 from tracelake.models.describe import relation_columns
 from tracelake.output.terminal.page import BAD, DIM, WARN, Column, Page, plain
 from tracelake.warehouse.headline import HEADLINE, may_run
-from tracelake.warehouse.values import rows_of
+from tracelake.warehouse.values import named_rows
 
 # Columns of `run_list` that the query puts before those of HEADLINE.
 _NAMES = ("label", "hash", "size", "stepless", "copy_of", "running_until")
@@ -102,8 +102,7 @@ def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
 
     Columns without a value in any row are left out.
     """
-    names = reader.schema.names
-    rows = [dict(zip(names, row, strict=True)) for batch in reader for row in rows_of(batch)]
+    rows = [row for batch in reader for row in named_rows(batch)]
     if not rows:
         page.prose("no runs", first="")
     runs = [row for row in rows if not row["stepless"]]
