@@ -35,7 +35,6 @@ _TITLES = {
     "incomplete": "Incomplete runs",
     "contradiction": "Contradictions in the input",
 }
-_LEVELS = {"critical": "bad", "warning": "warn", "notice": "note"}
 
 _FINDINGS = f"""
     SELECT f.*, r.run_date, coalesce(NOT i.open, false) AS over
@@ -67,7 +66,7 @@ class Group:
 
     Attributes:
         kind: Name of the kind, as class and anchor.
-        level: bad, warn or note.
+        severity: That of the most severe.
         count: How many are more than notices, shown or not.
         notices: How many are not, of incidents that are not over.
         over: How many of `count` are of incidents that are over.
@@ -79,7 +78,7 @@ class Group:
 
     kind: str
     title: str
-    level: str
+    severity: str
     count: int
     items: Sequence[tuple[str | None, str]]
     query: str
@@ -109,17 +108,16 @@ def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Grou
     source = f"({_FINDINGS} UNION ALL BY NAME {_OF_NO_RUN})" if inputs else f"({_FINDINGS})"
     rows = page_rows(con, f"SELECT * FROM {source} ORDER BY {_ORDER}")
     kinds = dict.fromkeys([*_TITLES, *(row["kind"] for row in rows)])
+    by_kind = [[row for row in rows if row["kind"] == kind] for kind in kinds]
     groups = [
-        _group(kind, found)
-        for kind in kinds
-        if (found := [row for row in rows if row["kind"] == kind])
+        _group(found[0]["kind"], found)
+        for found in sorted(filter(None, by_kind), key=lambda found: found[0]["level"])
     ]
-    groups.sort(key=lambda group: list(_LEVELS.values()).index(group.level))
     skipped = page_rows(con, _SKIPPED) if inputs else []
     if skipped:
         count = sum(row["inputs"] for row in skipped)
         items = [(None, _skipped(row)) for row in skipped[:_ITEMS]]
-        groups.append(Group("skipped", "Skipped files", "note", count, items, "FROM skipped"))
+        groups.append(Group("skipped", "Skipped files", "notice", count, items, "FROM skipped"))
     return groups
 
 
@@ -145,7 +143,7 @@ def _group(kind: str, rows: Sequence[Row]) -> Group:
     return Group(
         kind,
         title_of(kind),
-        _LEVELS[rows[0]["severity"]],
+        rows[0]["severity"],
         graver,
         [(row["run_id"], _text(row)) for row in untold[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
