@@ -49,7 +49,6 @@ def query(
     example: Annotated[
         str | None,
         typer.Option(
-            "--example",
             metavar="NAME",
             help="Run a saved query; see `examples`.",
             autocompletion=complete_example,
@@ -60,14 +59,11 @@ def query(
     output: Output = None,
     timeout: Annotated[
         float | None,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=0, help="Cancel the query after this time."
-        ),
+        typer.Option(metavar="SECONDS", min=0, help="Cancel the query after this time."),
     ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            "--memory",
             metavar="SIZE",
             help="Memory limit of the query, like 500MB; it spills to disk, then it fails.",
         ),

@@ -39,16 +39,13 @@ def drop(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than",
-            metavar="AGE",
-            help="Delete every run with a date more than 90d, 12w, ... ago.",
+            metavar="AGE", help="Delete every run with a date more than 90d, 12w, ... ago."
         ),
     ] = None,
     forget: Annotated[
         bool,
         typer.Option(
-            "--forget",
-            help="Let the next ingest add them again; also for runs deleted before.",
+            "--forget", help="Let the next ingest add them again; also for runs deleted before."
         ),
     ] = False,
     dry_run: DryRun = False,

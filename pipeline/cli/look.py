@@ -57,7 +57,6 @@ def runs(
     trace_format: Annotated[
         str | None,
         typer.Option(
-            "--trace-format",
             metavar="NAME",
             help="Only runs of this format; see `formats`.",
             autocompletion=complete_format,
@@ -72,15 +71,12 @@ def runs(
     sort: Annotated[
         str | None,
         typer.Option(
-            "--sort",
             metavar="COLUMN",
             help="Sort by this column: largest number or newest date first, text from A.",
         ),
     ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Maximum number of runs.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
     output_format: FileFormat = None,
     output: Output = None,
 ) -> None:
@@ -197,7 +193,7 @@ def report(
     ] = None,
     pictures: Annotated[
         Literal["png", "svg"],
-        typer.Option("--pictures", help="File type of the pictures of markdown."),
+        typer.Option(help="File type of the pictures of markdown."),
     ] = "png",
     since: Since = None,
     runs: RunNames = None,

@@ -89,7 +89,6 @@ def _typed(ctx: typer.Context, value: str) -> str:
 LakeName = Annotated[
     str,
     typer.Option(
-        "--lake",
         callback=_typed,
         envvar="TRACELAKE_LAKE",
         metavar="LAKE",
@@ -99,7 +98,6 @@ LakeName = Annotated[
 FailOn = Annotated[
     str,
     typer.Option(
-        "--fail-on",
         metavar="NAME,...",
         help="Exit with 5 if a run fails one of "
         f"{', '.join(f'{gate.name} ({gate.doc})' for gate in GATES.values())}.",
@@ -123,9 +121,7 @@ Output = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
 Since = Annotated[
     str | None,
-    typer.Option(
-        "--since", metavar="AGE", help="Only runs with a date in the last 90m, 24h, 7d, ..."
-    ),
+    typer.Option(metavar="AGE", help="Only runs with a date in the last 90m, 24h, 7d, ..."),
 ]
 RunName = Annotated[
     str,
