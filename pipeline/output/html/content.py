@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 import duckdb
 from markupsafe import Markup
 
+from tracelake.base.figures import count
 from tracelake.lake.store import Lake
 from tracelake.output.html.attention import Group, read_attention, read_verdicts
 from tracelake.output.html.cells import NOTHING, Grid, Row
@@ -18,8 +19,8 @@ from tracelake.output.html.charts.kind import Kind, Series
 from tracelake.output.html.charts.series import KINDS, read_series
 from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares, read_waterfalls
 from tracelake.output.html.links import rate_links
-from tracelake.output.html.reading import page_about, select_runs
-from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
+from tracelake.output.html.reading import PAGE_RUNS, page_about, select_runs
+from tracelake.output.html.runs import Facts, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_sections
 from tracelake.output.html.whatif import WhatIf, read_whatif
 from tracelake.warehouse.warehouse import ask, open_beside, views_of_runs
@@ -29,6 +30,10 @@ LISTED_RUNS = 1000
 DETAILED_RUNS = 100
 # A page about a run of 16,384 ranks sorts millions of calls; beyond this DuckDB spills to disk.
 _ENGINE_BYTES = 700_000_000
+_FORMATS = f"""
+    SELECT format, count(*) FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id)
+    GROUP BY format ORDER BY format
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Content:
         undated: Runs left out because they have no date.
         late: Older runs that arrived since the last report.
         run_ids: Runs of the report, the newest first.
+        formats: Number of runs per format, as text; empty if not all are listed.
         urgent: The same, those with the most severe problems first.
         groups: Findings.
         headline: A row for each of the first runs, those with the most severe problems first.
@@ -61,6 +67,7 @@ class Content:
     undated: int
     late: int
     run_ids: Sequence[str]
+    formats: str
     urgent: Sequence[str]
     groups: Sequence[Group]
     headline: Grid
@@ -75,12 +82,6 @@ class Content:
     facts: Mapping[str, Facts]
     sections: Mapping[str, Sequence[Section]]
     series: Mapping[str, Mapping[str, Series]]
-
-    @property
-    def formats(self) -> str:
-        """Number of runs per format, as text; empty if not all are listed."""
-        listed = len(self.headline.rows) + len(self.stepless.rows) == len(self.run_ids)
-        return count_formats(self.headline, self.stepless) if listed else ""
 
     def attention(self, run_id: str) -> list[Group]:
         """Return the findings of a run."""
@@ -136,6 +137,7 @@ def read_content(
         after = None if since is None else now.replace(tzinfo=None) - since
         run_ids, undated = select_runs(con, runs, after, late)
         page_about(con, run_ids)
+        formats = con.execute(_FORMATS).fetchall() if len(run_ids) <= LISTED_RUNS else []
         groups = read_attention(con, inputs=not runs)
         places = dict(con.execute("SELECT run_id, urgency FROM run_list").fetchall())
         urgent = sorted(run_ids, key=places.__getitem__)
@@ -159,6 +161,7 @@ def read_content(
                 undated=undated,
                 late=len(set(late) & set(run_ids)),
                 run_ids=run_ids,
+                formats=", ".join(f"{count(runs)} {name}" for name, runs in formats),
                 urgent=urgent,
                 groups=groups,
                 headline=headline,

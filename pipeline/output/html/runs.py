@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 
-from tracelake.base.figures import count
 from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, page_rows
@@ -214,13 +212,3 @@ def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:
     reason = next((why[figure] for figure in _WHY.get(column.name, ()) if figure in why), None)
     title = f"{reason}: {reasons().get(reason, '')}" if reason else "The input does not say."
     return nothing(column, title)
-
-
-def count_formats(*grids: Grid) -> str:
-    """Return the number of runs per format, as text."""
-    counts: Counter[str] = Counter()
-    for grid in grids:
-        place = next((i for i, h in enumerate(grid.heads) if h.label == "format"), None)
-        if place is not None:
-            counts.update(row[place].text for row in grid.rows)
-    return ", ".join(f"{count(number)} {name}" for name, number in sorted(counts.items()))
