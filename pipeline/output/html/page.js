@@ -344,9 +344,9 @@ function drawTimeline(figure, all) {
     to = from + span;
     paint();
   };
-  const under = (event) => {
+  const under = (event, start = from, stop = to) => {
     const box = canvas.getBoundingClientRect();
-    return { at: from + ((event.clientX - box.left - left()) / (width() - left() - 8)) * (to - from), y: event.clientY - box.top };
+    return { at: start + ((event.clientX - box.left - left()) / (width() - left() - 8)) * (stop - start), y: event.clientY - box.top };
   };
   canvas.addEventListener("wheel", (event) => {
     if (!(event.ctrlKey || event.metaKey || event.shiftKey)) return;
@@ -360,9 +360,8 @@ function drawTimeline(figure, all) {
   addEventListener("pointerup", () => { held = null; });
   canvas.addEventListener("pointermove", (event) => {
     if (held) {
-      const box = canvas.getBoundingClientRect();
-      const now = held.from + ((event.clientX - box.left - left()) / (width() - left() - 8)) * (held.to - held.from);
-      move(held.from + held.at - now, held.to + held.at - now);
+      const { at } = under(event, held.from, held.to);
+      move(held.from + held.at - at, held.to + held.at - at);
       return;
     }
     const { at, y } = under(event);

@@ -60,19 +60,13 @@ def select_runs(
     Raises:
         UsageError: A name matches no run or several.
     """
-    known = dict(
-        con.execute(
-            "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
-        ).fetchall()
-    )
+    known = con.execute(
+        "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
+    ).fetchall()
     asked = {resolve_run(con, name) for name in named or ()}
-    wanted = {run_id: date for run_id, date in known.items() if not named or run_id in asked}
+    wanted = [(run_id, date) for run_id, date in known if not named or run_id in asked]
     if after is None:
-        return list(wanted), 0
+        return [run_id for run_id, _ in wanted], 0
     came = set(late)
-    chosen = [
-        run_id
-        for run_id, date in wanted.items()
-        if run_id in came or (date is not None and date >= after)
-    ]
-    return chosen, sum(date is None and run_id not in came for run_id, date in wanted.items())
+    chosen = [run_id for run_id, date in wanted if run_id in came or (date and date >= after)]
+    return chosen, sum(date is None and run_id not in came for run_id, date in wanted)
