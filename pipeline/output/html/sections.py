@@ -10,7 +10,7 @@ import duckdb
 
 from tracelake.base.figures import count, label, percent, unit_of
 from tracelake.base.text import counted
-from tracelake.models.base import literal
+from tracelake.models.base import literal, quoted
 from tracelake.models.catalog import catalog
 from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, head, printer
@@ -115,17 +115,16 @@ class Section:
 def shapes() -> Iterator[tuple[str, str, str, Shape]]:
     """Yield name, title, doc and shape of every section of a run, in the order of the page."""
     models = {name: m for name, m in catalog().models.items() if m.report}
-    for name, shape in SHAPES.items():
-        if name in models:
-            yield name, models[name].report or name, models[name].doc, shape
-        else:
-            yield name, shape.title or name, tables()[name].doc, shape
     others = {name for name, model in models.items() if "run_id" in model.grain}
-    for name in sorted(others - SHAPES.keys() - _ELSEWHERE):
+    for name in (*SHAPES, *sorted(others - SHAPES.keys() - _ELSEWHERE)):
+        if name not in models:
+            yield name, SHAPES[name].title or name, tables()[name].doc, SHAPES[name]
+            continue
         model = models[name]
         own = ", ".join(c.name for c in catalog().columns[name] if c.name != "run_id")
-        keys = ", ".join(f'"{key}"' for key in model.grain)
-        yield name, model.report or name, model.doc, Shape(own, keys, "The input has no such rows.")
+        shape = SHAPES.get(name) or Shape(own, "The input has no such rows.")
+        keys = ", ".join(map(quoted, model.grain))
+        yield name, model.report or name, model.doc, replace(shape, order=shape.order or keys)
 
 
 def read_sections(

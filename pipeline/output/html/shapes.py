@@ -38,8 +38,8 @@ class Shape:
     Attributes:
         columns: Names of those that are shown, in order, with commas. A column that is not one of
             the relation's has the doc of the relation it is joined from, `relation.column`.
-        order: Order of the rows, in SQL.
         empty: Text if the run has no row: what the input lacks.
+        order: Order of the rows, in SQL; by default that of the model's grain.
         headline: If no row has this figure, the section is one line with the reason.
         pick: Which rows to keep if there are too many, in SQL; `order` by default.
         rows: Maximum number of rows per run.
@@ -54,8 +54,8 @@ class Shape:
     """
 
     columns: str
-    order: str
     empty: str
+    order: str = ""
     headline: str | None = None
     pick: str | None = None
     rows: int = 64
@@ -182,7 +182,6 @@ SHAPES: Mapping[str, Shape] = {
     "straggler_ranks": Shape(
         columns="rank, stage, host, device, verdict, slowdown, slow_steps, culprit_steps, steps,"
         " time_lost_ms, in_op_wait_ms, reason, evidence",
-        order="rank",
         pick="array_position(['straggler', 'suspect', 'ok'], verdict) NULLS LAST,"
         " slowdown DESC NULLS LAST, rank",
         headline="slowdown",
@@ -192,7 +191,6 @@ SHAPES: Mapping[str, Shape] = {
     "whatif_runs": Shape(
         columns="steps, t_ms, peer_ms, balanced_ms, s_peer, s_peer_min, s_peer_max, s_balance,"
         " s_paper, cause, gpu_hours_lost, replay_error_ratio, delay_ratio, reason",
-        order="run_id",
         headline="t_ms",
         empty="The input has no operations of ranks.",
         folded=True,
@@ -201,7 +199,6 @@ SHAPES: Mapping[str, Shape] = {
         columns="collective, group_kind, dtype, size_bytes, size_convention, group_size,"
         " overlapped, calls, coarse_calls, time_p50_ms, time_p95_ms, algbw_p50_gbps,"
         " busbw_p50_gbps, time_basis, reason",
-        order="collective, group_kind, dtype, size_bytes, overlapped",
         pick="calls * time_p50_ms DESC NULLS LAST, collective, group_kind, dtype, size_bytes,"
         " overlapped",
         headline="time_p50_ms",
@@ -234,7 +231,6 @@ SHAPES: Mapping[str, Shape] = {
     "step_stats": Shape(
         columns="step, step_ms, loss, busiest_stage, imbalance_ratio, warmup, outlier, reason,"
         " stages_reason",
-        order="step",
         pick="outlier DESC NULLS LAST, step_ms DESC NULLS LAST, step",
         headline="step_ms",
         rows=32,
@@ -246,7 +242,6 @@ SHAPES: Mapping[str, Shape] = {
         " step_p50_ms_change_ratio, step_p50_ms_allowed_ratio, bubble_ratio, bubble_ratio_baseline,"
         " bubble_ratio_change_ratio, busbw_gbps, busbw_gbps_baseline, busbw_gbps_change_ratio,"
         " stragglers, stragglers_baseline, regressions, reason",
-        order="run_id",
         headline="compared",
         source="""
             SELECT *, nullif(verdict, 'not_comparable') AS compared FROM run_history
@@ -255,7 +250,6 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "stage_balance": Shape(
         columns="stage, micro_batch_ms, share_ratio, imbalance_ratio, busiest_steps, steps, reason",
-        order="stage",
         headline="micro_batch_ms",
         empty="The input has no stage times.",
         bar="micro_batch_ms",
@@ -263,7 +257,6 @@ SHAPES: Mapping[str, Shape] = {
     "stage_rebalance": Shape(
         columns="stage, micro_batch_ms, current_micro_batch_ms, first_layer, last_layer, layers,"
         " gain_ratio, covered_ratio, bottleneck_layer, reason",
-        order="stage",
         headline="micro_batch_ms",
         empty="The input has no layer times.",
         bar="micro_batch_ms",
@@ -318,7 +311,6 @@ SHAPES: Mapping[str, Shape] = {
     "bandwidth_efficiency": Shape(
         columns="collective, group_kind, group_size, nodes, size_bytes, calls, achieved_gbps,"
         " attainable_gbps, efficiency_ratio, reason",
-        order="collective",
         headline="efficiency_ratio",
         empty="The input has no communication of ranks.",
         bar="efficiency_ratio",
