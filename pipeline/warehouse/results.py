@@ -41,18 +41,12 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
     terminal. In JSON and Parquet the second column `a` is `a_1`.
 
     Args:
-        fmt: One of `FORMATS`.
+        fmt: See `OutputFormat` of the command line.
         out: Text stream; `parquet` goes to its `buffer`.
 
     Raises:
-        UsageError: Unknown format; several results as JSON or Parquet.
+        UsageError: Several results as JSON or Parquet.
     """
-    try:
-        write = _WRITERS[fmt]
-    except KeyError:
-        raise UsageError(
-            f"unknown format {fmt!r}", hint=f"use one of {', '.join(FORMATS)}"
-        ) from None
     one = result.to_reader() if isinstance(result, pa.Table) else result
     for number, reader in enumerate([one] if isinstance(one, pa.RecordBatchReader) else one):
         if number and fmt in _ONE_RESULT:
@@ -61,7 +55,7 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
             )
         if number and fmt in {"table", "markdown", "csv"}:
             out.write("\n")
-        write(reader, out)
+        _WRITERS[fmt](reader, out)
     out.flush()
 
 
@@ -260,4 +254,3 @@ _WRITERS: dict[str, Callable[[pa.RecordBatchReader, TextIO], None]] = {
     "parquet": _write_parquet,
     "markdown": _write_markdown,
 }
-FORMATS = tuple(_WRITERS)

@@ -223,10 +223,8 @@ class Page:
         for line in lines:
             self.line(" " * indent, *line)
 
-    def bar(self, share: float | None, width: int) -> str:
+    def bar(self, share: float, width: int) -> str:
         """Return a share of a whole as a bar."""
-        if share is None:
-            return ""
         filled = round(min(1.0, max(0.0, share)) * width)
         return self.glyphs.full * filled + self.glyphs.rest * (width - filled)
 
