@@ -19,14 +19,7 @@ from tracelake.lake.layout import table_of_part
 from tracelake.lake.losses import Losses, lost_table
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import PartFiles
-from tracelake.models.base import (
-    copy_of,
-    engine_errors,
-    literal,
-    own,
-    quoted,
-    select_parts,
-)
+from tracelake.models.base import copy_of, engine_errors, literal, own, quoted, select_parts
 from tracelake.models.batches import Batch, batch_of, batches, halves
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import Database, connect_several
