@@ -21,7 +21,6 @@ from tracelake import __version__
 from tracelake.base.errors import TracelakeError, UsageError
 from tracelake.base.signals import stop_all
 from tracelake.lake.store import Lake
-from tracelake.models.base import literal
 from tracelake.models.describe import describe, relation_columns
 from tracelake.output.terminal.changes import read_changes
 from tracelake.output.terminal.facts import Document, read_run
@@ -321,13 +320,11 @@ class _Tools:
                 for key in ("rank", "op")
                 if key in columns and row.get(key) is not None
             }
-            wanted = " AND ".join(
-                f"{key} = {literal(value) if isinstance(value, str) else value}"
-                for key, value in about.items()
-            )
+            wanted = " AND ".join(f"{key} = ${key}" for key in about) or "true"
             found = con.execute(
                 f"SELECT source_id, line FROM ({run_rows(con, self._lake, table, run)})"
-                f" WHERE {wanted or 'true'} ORDER BY {time} DESC NULLS LAST, line LIMIT 1"
+                f" WHERE {wanted} ORDER BY {time} DESC NULLS LAST, line LIMIT 1",
+                about,
             ).fetchall()
             if found:
                 asked = "".join(f" of {key} {value}" for key, value in about.items())
