@@ -166,18 +166,6 @@ def write_state(
     )
 
 
-def read_models(con: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the hash of the models of the warehouse; None if by an older version.
-
-    Raises:
-        LakeError: It was built by a newer tracelake.
-    """
-    if not is_current(con):
-        return None
-    ((models,),) = con.execute("SELECT models FROM warehouse.main._build").fetchall()
-    return str(models)
-
-
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
     """Return the state recorded in the warehouse; None if this tracelake cannot update it.
 

@@ -36,7 +36,7 @@ from tracelake.models.state import (
     attach,
     in_use,
     is_current,
-    read_models,
+    read_state,
     select_parts_of_runs,
 )
 from tracelake.models.sums import missing_relations
@@ -74,12 +74,12 @@ def trouble_behind(lake: Lake, message: str) -> LakeError | None:
         try:
             attach(con, lake.warehouse, read_only=True)
             missing = missing_relations(con)
-            models = read_models(con)
+            state = None if missing else read_state(con)
         except duckdb.Error as error:
             return damaged(lake, str(error))
     if missing:
         return damaged(lake, f"it lacks {', '.join(missing)}")
-    if models and models != catalog().hash:
+    if state and state.models != catalog().hash:
         return LakeError(
             f"the warehouse was built with other models than this tracelake has: {message}",
             path=lake.warehouse,
