@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -157,7 +157,7 @@ class Page:
         self._console = console_of(out)
         self._out = out
         self.width = self._console.width if out.isatty() else None
-        self.glyphs = _BLOCKS if _carries(out, _BLOCKS) else _ASCII
+        self.glyphs = _BLOCKS if _carries_blocks(out) else _ASCII
 
     @property
     def bar_width(self) -> int:
@@ -270,11 +270,9 @@ def _flat(cell: Cell) -> Cell:
     return Cell(printable(cell.text).replace("\n", " "), cell.style)
 
 
-def _carries(out: TextIO, glyphs: Glyphs) -> bool:
+def _carries_blocks(out: TextIO) -> bool:
     try:
-        "".join((glyphs.full, glyphs.rest, glyphs.parts, glyphs.curve, glyphs.dot)).encode(
-            getattr(out, "encoding", None) or "utf-8"
-        )
+        "".join(astuple(_BLOCKS)).encode(getattr(out, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         return False
     return True
