@@ -246,7 +246,18 @@ def _unnamed_runs(lake: Lake, old: State | None, snapshot: Snapshot) -> dict[str
 def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog, losses: Losses) -> State:
     """Return the state of an up-to-date warehouse: everything but what is lost."""
     left = losses.left(snapshot)
-    return State.of(left, lake.part_files.base, models.hash, schema_hash(), losses.parts)
+    return State(
+        left.stamp,
+        lake.part_files.base,
+        models.hash,
+        schema_hash(),
+        {run_id: entry.generation for run_id, entry in left.runs.items()},
+        {name: tuple(parts) for name, parts in left.parts_by_table().items()},
+        left.older,
+        left.dead,
+        frozenset(losses.parts),
+        left.living,
+    )
 
 
 def losses_before(lake: Lake, again: Callable[[str], bool]) -> Losses:

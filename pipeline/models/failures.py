@@ -7,7 +7,6 @@ from dataclasses import astuple, dataclass
 
 import duckdb
 
-from tracelake.base.errors import RowsError
 from tracelake.models.base import own, quoted
 
 FAILURES = "model_failures"
@@ -33,13 +32,6 @@ class Failure:
     message: str
     input: str
     more_inputs: int
-
-    @classmethod
-    def of(cls, run_id: str, error: RowsError, inputs: Sequence[str]) -> Failure:
-        """Return the failure that an error is for a run with these files."""
-        message = error.message.removeprefix(f"{error.subject}: ").partition("\n")[0].rstrip(".!")
-        first, *others = inputs or ["-"]
-        return cls(run_id, error.subject, message, first, len(others))
 
 
 def add_failures(con: duckdb.DuckDBPyConnection, failures: Sequence[Failure]) -> None:

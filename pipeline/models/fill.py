@@ -272,8 +272,11 @@ class WarehouseWriter:
         if FAILURES not in self.models.models:
             raise error
         sources = snapshot.runs[run_id].sources
-        inputs = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources]
-        return Failure.of(run_id, error, inputs)
+        first, *others = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources] or [
+            "-"
+        ]
+        message = error.message.removeprefix(f"{error.subject}: ").partition("\n")[0].rstrip(".!")
+        return Failure(run_id, error.subject, message, first, len(others))
 
     def _leave_out(self, database: Database, snapshot: Snapshot, failed: Sequence[Failure]) -> None:
         """Replace the rows of runs by those that say why they are left out.

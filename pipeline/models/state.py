@@ -14,7 +14,7 @@ import duckdb
 
 from tracelake.base.errors import LakeError, too_new
 from tracelake.lake.layout import table_of_part
-from tracelake.lake.manifest import RunsOf, Snapshot
+from tracelake.lake.manifest import RunsOf
 from tracelake.lake.part_files import Mark
 from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
@@ -66,24 +66,6 @@ class State:
     dead: Mapping[str, frozenset[str]]
     lost: frozenset[str]
     runs_of: RunsOf = field(default_factory=dict, compare=False)
-
-    @classmethod
-    def of(
-        cls, snapshot: Snapshot, base: str, models: str, schema: str, lost: Collection[str]
-    ) -> State:
-        """Return the state of a build of this snapshot, which has no lost parts."""
-        return cls(
-            snapshot.stamp,
-            base,
-            models,
-            schema,
-            {run_id: entry.generation for run_id, entry in snapshot.runs.items()},
-            {name: tuple(parts) for name, parts in snapshot.parts_by_table().items()},
-            snapshot.older,
-            snapshot.dead,
-            frozenset(lost),
-            snapshot.living,
-        )
 
     def select(self, table: Table, base: str) -> str:
         """Return SELECT of a base table's rows for a view, which `point_views` can point elsewhere.
