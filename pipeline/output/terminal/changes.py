@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import duckdb
 
@@ -182,22 +183,17 @@ def _by_run(con: duckdb.DuckDBPyConnection, sql: str, before: str, after: str) -
 
 def _settings(before: Row, after: Row) -> list[Row]:
     """Return what differs of the configuration: columns of runs, and what only `config` says."""
-    found = [
-        {"name": name, "before": before[name], "after": after[name]}
-        for name in _SETTINGS
-        if before[name] != after[name]
-    ]
-    old, new = _pieces(before["config"]), _pieces(after["config"])
-    known = set(_SETTINGS)
-    found += [
+    old, new = (
+        _pieces(run["config"]) | {name: run[name] for name in _SETTINGS} for run in (before, after)
+    )
+    return [
         {"name": name, "before": old.get(name), "after": new.get(name)}
-        for name in {**old, **new}
-        if name not in known and old.get(name) != new.get(name)
+        for name in dict.fromkeys((*_SETTINGS, *old, *new))
+        if old.get(name) != new.get(name)
     ]
-    return found
 
 
-def _pieces(config: str) -> dict[str, str]:
+def _pieces(config: str) -> dict[str, Any]:
     return dict(piece.split("=", 1) for piece in config.split() if "=" in piece)
 
 
