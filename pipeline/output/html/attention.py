@@ -107,12 +107,10 @@ def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Grou
     """
     source = f"({_FINDINGS} UNION ALL BY NAME {_OF_NO_RUN})" if inputs else f"({_FINDINGS})"
     rows = page_rows(con, f"SELECT * FROM {source} ORDER BY {_ORDER}")
-    kinds = dict.fromkeys([*_TITLES, *(row["kind"] for row in rows)])
-    by_kind = [[row for row in rows if row["kind"] == kind] for kind in kinds]
-    groups = [
-        _group(found[0]["kind"], found)
-        for found in sorted(filter(None, by_kind), key=lambda found: found[0]["level"])
-    ]
+    by_kind = grouped(rows, "kind")
+    kinds = [kind for kind in dict.fromkeys([*_TITLES, *by_kind]) if kind in by_kind]
+    kinds.sort(key=lambda kind: by_kind[kind][0]["level"])
+    groups = [_group(kind, by_kind[kind]) for kind in kinds]
     skipped = page_rows(con, _SKIPPED) if inputs else []
     if skipped:
         count = sum(row["inputs"] for row in skipped)
