@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import duckdb
 
+from tracelake.base.memory_limit import processors
 from tracelake.ingest.options import Options
 from tracelake.ingest.pipeline import ingest
 from tracelake.ingest.report import IngestReport
@@ -57,7 +58,7 @@ def full_build_differences(lake: Lake) -> list[str]:
     with lake.staging("check") as folder, connect() as con:
         anew, apart = folder / "warehouse.duckdb", PartFiles(str(folder))
         parts = ModelParts(models, apart, apart.take, folder)
-        writer = WarehouseWriter(lake.part_files, models, None, None, lambda _: None)
+        writer = WarehouseWriter(lake.part_files, models, None, processors(), lambda _: None)
         writer.fill(anew, losses.left(snapshot), None, state, losses, parts)
         return differences(con, lake.warehouse, anew)
 

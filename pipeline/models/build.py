@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tracelake.base import files
+from tracelake.base.memory_limit import processors
 from tracelake.base.text import counted
 from tracelake.execution.cluster import Workers
 from tracelake.lake.losses import Losses, find_losses, verify
@@ -116,7 +117,7 @@ def build(
         lake.part_files,
         models,
         memory_limit,
-        threads,
+        threads or processors(),
         progress or (lambda _: None),
         workers,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from tracelake.base.errors import RowsError
-from tracelake.base.memory_limit import parse_size, processors
+from tracelake.base.memory_limit import parse_size
 from tracelake.execution.cluster import Workers
 from tracelake.lake.layout import table_of_part
 from tracelake.lake.losses import Losses, lost_table
@@ -47,7 +47,7 @@ class WarehouseWriter:
     Attributes:
         files: The lake's part files.
         memory_limit: Limit of each process as DuckDB spells it; None for what `MemoryLimit` gives.
-        threads: DuckDB's choice if None.
+        threads: Those of DuckDB, in all batches together.
         workers: Workers that compute models per run; None for this process.
         profile: Gets the times of models.
     """
@@ -55,7 +55,7 @@ class WarehouseWriter:
     files: PartFiles
     models: Catalog
     memory_limit: str | None
-    threads: int | None
+    threads: int
     progress: Callable[[str], None]
     workers: Workers | None = None
     profile: Profile = field(default_factory=Profile)
@@ -99,7 +99,7 @@ class WarehouseWriter:
         with (
             engine_errors("the warehouse"),
             connect_several(
-                self._threads,
+                self.threads,
                 write_blank(path.parent, self.models),
                 None if self.memory_limit else 1,
                 in_file=self._alone(pending) and any(batch.in_file for batch in pending),
@@ -209,17 +209,13 @@ class WarehouseWriter:
         return failed
 
     @property
-    def _threads(self) -> int:
-        return self.threads or processors()
-
-    @property
     def _width(self) -> int:
         """Batches that workers, or threads of this process, compute at once."""
         if self.workers:
             return self.workers.width
         if self.memory_limit is None:
-            return self._threads
-        return max(1, min(self._threads, parse_size(self.memory_limit) // _BATCH_MEMORY))
+            return self.threads
+        return max(1, min(self.threads, parse_size(self.memory_limit) // _BATCH_MEMORY))
 
     def _alone(self, pending: Sequence[Batch]) -> bool:
         """Return whether this process computes batches one after the other."""
@@ -238,7 +234,7 @@ class WarehouseWriter:
         limit, share = f"{max(1, _MEMORY_PERCENT // width)}%", width
         if self.memory_limit is not None:
             limit, share = f"{parse_size(self.memory_limit) // width}B", None
-        each = max(1, self._threads // width)
+        each = max(1, self.threads // width)
         settings = JobSettings(base, models, limit, share, each, folder, here=True)
         with threads(self.models, settings, width) as submit:
             yield submit
@@ -375,7 +371,7 @@ class WarehouseWriter:
             self._keep(con, name, relation)
             return None
 
-        return Computing(database, self.files.base, self.models, keep, self._threads, self.profile)
+        return Computing(database, self.files.base, self.models, keep, self.threads, self.profile)
 
     def _keep(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
         """Append the rows of a relation to a table of the warehouse, ordered as its model says."""
