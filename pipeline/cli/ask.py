@@ -255,14 +255,14 @@ def mcp(lake: LakeName) -> None:
     """Answer a language model's questions about the lake (Model Context Protocol, stdio)."""
     opened = open_lake(lake)
     try:
-        from tracelake.output.mcp_server import serve
+        from tracelake.output.mcp_server import server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise UsageError(
             "mcp needs a library that is not installed", hint="pip install 'tracelake[mcp]'"
         ) from error
-    serve(opened)
+    server(opened).run("stdio")
 
 
 @command(epilog="Example: tracelake export lake.duckdb --lake lake")

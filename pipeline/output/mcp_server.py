@@ -82,11 +82,6 @@ _LINES = {
 }  # fmt: skip
 
 
-def serve(lake: Lake) -> None:
-    """Answer on standard input and output until the client goes."""
-    server(lake).run("stdio")
-
-
 def server(lake: Lake) -> MCPServer[Any]:
     """Return a server whose tools read the lake as it is at each call."""
     tools = _Tools(lake)
