@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -85,19 +83,7 @@ def print_table(result: Result, output_format: OutputFormat, output: Path | None
     """Print a result in the given format, on standard output or into a file."""
     from tracelake.warehouse.results import write_result
 
-    with _out(output) as out:
-        write_result(result, output_format, out)
-
-
-@contextmanager
-def _out(output: Path | None) -> Iterator[TextIO]:
-    if output is None:
-        yield sys.stdout
-        return
-    from tracelake.base.files import output as written
-
-    with written(output) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
-        yield text
+    write_result(result, output_format, output or sys.stdout)
 
 
 def read_request(inputs: Sequence[str], page: str, job: JobOptions, started: datetime) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import sqlite3
@@ -223,8 +222,4 @@ class _Files:
     ) -> None:
         """Write a relation into a file of its name."""
         del doc, columns  # these files have no place for them
-        with (
-            output(self._path / f"{name}.{self._format}") as stream,
-            io.TextIOWrapper(stream, encoding="utf-8") as text,
-        ):
-            write_result(rows, self._format, text)
+        write_result(rows, self._format, self._path / f"{name}.{self._format}")

@@ -6,10 +6,12 @@ Modules for one format are imported on use, because the import takes longer than
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from rich.cells import cell_len
 
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
+from tracelake.base.files import output
 from tracelake.base.text import json_text, pasteable, printable
 from tracelake.warehouse.values import distinct, jsonable, named_rows, rows_of, values_of
 
@@ -32,7 +35,7 @@ _FOLDED = 12
 Result: TypeAlias = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatchReader]
 
 
-def write_result(result: Result, fmt: str, out: TextIO) -> None:
+def write_result(result: Result, fmt: str, out: TextIO | Path) -> None:
     """Write a result, or several one after another.
 
     `table` fits a terminal and is plain text elsewhere; `csv`, `ndjson`, `markdown` and `parquet`
@@ -42,11 +45,15 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
 
     Args:
         fmt: See `OutputFormat` of the command line.
-        out: Text stream; `parquet` goes to its `buffer`.
+        out: File, or text stream; `parquet` goes to its `buffer`.
 
     Raises:
-        UsageError: Several results as JSON or Parquet.
+        UsageError: Several results as JSON or Parquet; the file cannot be written.
     """
+    if isinstance(out, Path):
+        with output(out) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
+            write_result(result, fmt, text)
+        return
     one = result.to_reader() if isinstance(result, pa.Table) else result
     for number, reader in enumerate([one] if isinstance(one, pa.RecordBatchReader) else one):
         if number and fmt in _ONE_RESULT:
