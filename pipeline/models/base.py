@@ -183,7 +183,7 @@ def select_parts(
         kind = names_runs(part), part in older, frozenset(dead.get(part, ()))
         alike.setdefault(kind, []).append(part)
     for (named, lacking, outdated), found in sorted(alike.items(), key=str):
-        meant = _meant(only, outdated) if named else ""
+        meant = of_runs(only, outdated) if named else ""
         rows = f"{_read(base, found, named=named, movable=movable, union=lacking)}{meant}"
         if lacking:
             declared = nothing({c.name: c.type for c in table.columns})
@@ -211,11 +211,16 @@ def _filled(table: Table, known: str) -> str:
     return f"SELECT * REPLACE ({filled}) FROM ({known})" if filled else known
 
 
-def _meant(only: Collection[str] | None, dead: Collection[str]) -> str:
-    """Return a condition on the run; DuckDB uses it to skip row groups by their statistics."""
-    if only is None and not dead:
+def of_runs(only: Collection[str] | None, without: Collection[str] = ()) -> str:
+    """Return a condition on the run; DuckDB uses it to skip row groups by their statistics.
+
+    Args:
+        only: Rows of these runs; None for all.
+        without: Of these none.
+    """
+    if only is None and not without:
         return ""
-    verb, run_ids = ("NOT IN", dead) if only is None else ("IN", set(only).difference(dead))
+    verb, run_ids = ("NOT IN", without) if only is None else ("IN", set(only).difference(without))
     if not run_ids:
         return " WHERE false"
     return f" WHERE {quoted(PARTITION_KEY)} {verb} ({', '.join(map(literal, sorted(run_ids)))})"

@@ -19,7 +19,15 @@ from tracelake.lake.layout import table_of_part
 from tracelake.lake.losses import Losses, lost_table
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import PartFiles
-from tracelake.models.base import copy_of, engine_errors, literal, own, quoted, select_parts
+from tracelake.models.base import (
+    copy_of,
+    engine_errors,
+    literal,
+    of_runs,
+    own,
+    quoted,
+    select_parts,
+)
 from tracelake.models.batches import Batch, batch_of, batches, halves
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import Database, connect_several
@@ -167,10 +175,9 @@ class WarehouseWriter:
         ).fetchall()
         with_rows = {name for (name,) in found}
         per_run = [name for name, model in self.models.in_warehouse.items() if not model.fleet]
-        gone = _listed(run_ids)
         for name in (*per_run, *map(copy_of, self.models.copied)):
             if name in with_rows:
-                con.execute(f"DELETE FROM {target(name)} WHERE run_id IN ({gone})")
+                con.execute(f"DELETE FROM {target(name)}{of_runs(run_ids)}")
 
     def _fill_runs(
         self, database: Database, snapshot: Snapshot, pending: Sequence[Batch], parts: ModelParts
@@ -331,15 +338,18 @@ class WarehouseWriter:
             "skipped": select_parts(tables()["skipped"], self.files.base, snapshot.skipped),
             lost_table().name: f"FROM {target(lost_table().name)}",
             **{
-                name: f"FROM {target(copy_of(name))}{_but({*out, *without})}"
+                name: f"FROM {target(copy_of(name))}{of_runs(None, {*out, *without})}"
                 for name in self.models.copied
             },
-            **{name: f"FROM {target(name)}{_but(without)}" for name in self.models.in_warehouse},
+            **{
+                name: f"FROM {target(name)}{of_runs(None, without)}"
+                for name in self.models.in_warehouse
+            },
         }
         if out and "runs" in selects:
             selects["runs"] += (
                 " UNION ALL BY NAME SELECT run_id, format, name, label"
-                f" FROM {target(copy_of('runs'))} WHERE run_id IN ({_listed(out)})"
+                f" FROM {target(copy_of('runs'))}{of_runs(out)}"
             )
         con = database.con
         read = {i for model in fleet for i in self.models.inputs[model.name]}
@@ -403,15 +413,6 @@ def _culprit(
         except RowsError as narrowed:
             failed, error = middle, narrowed
     return run_ids[passed], error
-
-
-def _but(run_ids: Collection[str]) -> str:
-    """Return a condition that leaves runs out."""
-    return f" WHERE run_id NOT IN ({_listed(run_ids)})" if run_ids else ""
-
-
-def _listed(run_ids: Collection[str]) -> str:
-    return ", ".join(map(literal, sorted(run_ids)))
 
 
 def _write_lost(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:

@@ -18,9 +18,8 @@ import duckdb
 
 from tracelake.lake.layout import model_folder, part_name, table_of_part
 from tracelake.lake.part_files import Mark, PartFiles
-from tracelake.models.base import literal, quoted, select_parts
+from tracelake.models.base import literal, of_runs, quoted, select_parts
 from tracelake.models.catalog import Catalog
-from tracelake.schema.tables import PARTITION_KEY
 
 # Every build adds a part per relation. So many of less than this size become one.
 _SMALL_BYTES = 4 << 20
@@ -122,9 +121,8 @@ class ModelParts:
         left = [run for run in dict.fromkeys(named) if run not in gone]
         if left:
             rows = select_parts(self.models.table(relation), self.files.base, parts)
-            kept = f"{quoted(PARTITION_KEY)} IN ({', '.join(map(literal, left))})"
             writer = ModelPartWriter(self.models, self.folder)
-            writer.write(con, relation, f"(SELECT * FROM ({rows}) WHERE {kept})")
+            writer.write(con, relation, f"(SELECT * FROM ({rows}){of_runs(left)})")
             self.add(writer.staged.keys(), writer.staged, left)
 
     def view(self, relation: str) -> str:

@@ -19,7 +19,7 @@ from tracelake.base.errors import UsageError
 from tracelake.base.files import output
 from tracelake.base.text import counted
 from tracelake.lake.store import Lake
-from tracelake.models.base import ddl, described, literal, quoted
+from tracelake.models.base import ddl, described, literal, of_runs, quoted
 from tracelake.models.compute import connect
 from tracelake.models.describe import describe, relation_columns
 from tracelake.schema.tables import PARTITION_KEY, Column
@@ -174,7 +174,8 @@ def export(
         made = _database(path, fmt) if fmt in _DATABASES else nullcontext(_Files(path, fmt))
         with made as target:
             for name, columns in chosen.items():
-                relation = con.sql(f"FROM {quoted(name)}{_of_runs(columns, runs)}")
+                chosen_runs = runs and PARTITION_KEY in {column.name for column in columns}
+                relation = con.sql(f"FROM {quoted(name)}{of_runs(runs) if chosen_runs else ''}")
                 reader = relation.to_arrow_reader(_BATCH_ROWS)
                 rows = counted_rows(name, reader)
                 reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
@@ -182,12 +183,6 @@ def export(
         return Exported(path, counts)
 
     return ask(lake, "the export", copy)
-
-
-def _of_runs(columns: Sequence[Column], runs: Sequence[str]) -> str:
-    if not runs or PARTITION_KEY not in {column.name for column in columns}:
-        return ""
-    return f" WHERE {quoted(PARTITION_KEY)} IN ({', '.join(map(literal, runs))})"
 
 
 @contextmanager
