@@ -21,6 +21,7 @@ from tracelake.lake.part_files import Mark
 from tracelake.lake.rewriting import tidy
 from tracelake.lake.store import Lake
 from tracelake.models.catalog import Catalog, catalog
+from tracelake.models.describe import text_table
 from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts, PartRuns
@@ -63,10 +64,7 @@ class BuildResult:
         rows = [("computed", run_id) for run_id in self.built if run_id not in failed]
         rows += [("failed", run_id) for run_id in sorted(failed)]
         rows += [("dropped", run_id) for run_id in self.dropped]
-        return pa.Table.from_pylist(
-            [{"status": status, "run_id": run_id} for status, run_id in rows],
-            schema=pa.schema({"status": pa.string(), "run_id": pa.string()}),
-        )
+        return text_table(("status", "run_id"), rows)
 
     def summary(self) -> str:
         """Return the result as a line for people."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from tracelake.base.errors import unknown
@@ -9,9 +11,6 @@ from tracelake.lake.losses import lost_table
 from tracelake.lake.run_records import records_table
 from tracelake.models.catalog import catalog
 from tracelake.schema.tables import Column, tables
-
-_RELATION = pa.schema([(name, pa.string()) for name in ("name", "kind", "grain", "doc")])
-_COLUMN = pa.schema([(name, pa.string()) for name in ("column", "type", "unit", "doc")])
 
 
 def describe(name: str | None = None) -> pa.Table:
@@ -31,8 +30,9 @@ def describe(name: str | None = None) -> pa.Table:
             model = catalog().models[public]
             kind = "fleet model" if model.fleet else "model"
             rows.append((public, kind, ", ".join(model.grain), model.doc))
-        return _table(_RELATION, rows)
-    return _table(_COLUMN, [(c.name, c.type, c.unit, c.doc) for c in relation_columns(name)])
+        return text_table(("name", "kind", "grain", "doc"), rows)
+    columns = [(c.name, c.type, c.unit, c.doc) for c in relation_columns(name)]
+    return text_table(("column", "type", "unit", "doc"), columns)
 
 
 def relation_columns(name: str) -> tuple[Column, ...]:
@@ -50,5 +50,8 @@ def relation_columns(name: str) -> tuple[Column, ...]:
     raise unknown("no table or model", name, known, "list tables with: tracelake describe")
 
 
-def _table(schema: pa.Schema, rows: list[tuple[str | None, ...]]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+def text_table(names: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> pa.Table:
+    """Return rows of texts as a table."""
+    return pa.table(
+        {name: pa.array([row[n] for row in rows], pa.string()) for n, name in enumerate(names)}
+    )

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tracelake.base.errors import ContractError, UsageError, unknown
 from tracelake.base.resources import resource_dir
+from tracelake.models.describe import text_table
 from tracelake.models.header import read_header
 from tracelake.warehouse.statements import Value
 
@@ -22,7 +23,6 @@ TOPICS = ("fleet", "pipeline", "stragglers", "communication", "steps", "plans", 
 _PARAM = re.compile(
     r"(?P<name>[a-z]\w*)\s+(?P<type>[A-Z]+)\s*=\s*(?P<default>[^|]*?)\s*\|\s*(?P<doc>\S.*)"
 )
-_SCHEMA = pa.schema([(name, pa.string()) for name in ("name", "topic", "question", "parameters")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +132,11 @@ def example(name: str) -> Example:
 
 def examples_table() -> pa.Table:
     """Return name, topic, question and parameters of every saved query."""
-    return pa.Table.from_pylist(
-        [
-            {
-                "name": e.name,
-                "topic": e.topic,
-                "question": e.question,
-                "parameters": ", ".join(p.name for p in e.parameters) or None,
-            }
-            for e in examples().values()
-        ],
-        _SCHEMA,
-    )
+    rows = [
+        (e.name, e.topic, e.question, ", ".join(p.name for p in e.parameters) or None)
+        for e in examples().values()
+    ]
+    return text_table(("name", "topic", "question", "parameters"), rows)
 
 
 def read_example(path: Path) -> Example:
