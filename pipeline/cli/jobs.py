@@ -78,7 +78,7 @@ def run(
         options, memory = shaping.read(), engine.read_memory()
         started = engine.start()
         opened = Lake.create(lake)
-        work.begin(opened, gated=bool(gates))
+        work.begin(opened, gates)
         with started as workers:
             due = of_day(request.started.date()) if job.check else never
             losses = losses_before(opened, due)
@@ -86,10 +86,10 @@ def run(
                 inputs, opened, options, engine.jobs, memory, console, workers, losses=losses
             )
             built = bring_up(opened, memory, console, workers)
-        work.add_runs(opened, built.failed)
+        work.add_runs(built.failed)
         from tracelake.output.html.page import write_report
 
-        late, path = work.late(opened), request.page.path
+        late, path = work.late(), request.page.path
         shown = f"{lake}/{PAGE}" if job.report is None else path
         written = write_page(
             console,
@@ -104,10 +104,10 @@ def run(
                 links=links,
             ),
         )
-        work.add_page(opened, written)
+        work.add_page(written)
         if job.report is None:
             opened.small.share(PAGE)
-        verdicts = work.judge(opened, gates, shaping.max_bad_ratio, built.lost)
+        verdicts = work.judge(shaping.max_bad_ratio, built.lost)
         if not request.show:
             print_ending(opened)
             places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"

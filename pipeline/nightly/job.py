@@ -93,25 +93,24 @@ class Job:
         self.account.report_url = request.report_url
         self._verdicts: list[TracelakeError] = []
         self._gauges: list[Gauge] = []
-        self._lake: Lake | None = None
+        self._begun = False
+        self._lake: Lake
+        self._gates: Sequence[Gate]
         self._backlog: Backlog
 
     def __enter__(self) -> Self:
         return self
 
-    def begin(self, lake: Lake, *, gated: bool) -> None:
+    def begin(self, lake: Lake, gates: Sequence[Gate]) -> None:
         """Wait until no other job works on the lake, and read the backlog of earlier ones.
-
-        Args:
-            gated: The job has gates.
 
         Raises:
             LakeError: Another job takes too long.
         """
-        self._lake = lake
+        self._lake, self._gates, self._begun = lake, gates, True
         duties = [
             Duty.LINES,
-            *([Duty.GATES] if gated else []),
+            *([Duty.GATES] if gates else []),
             *([] if self._request.since is None else [Duty.PAGE]),
         ]
         folder = lake.root / _FOLDER
@@ -119,27 +118,27 @@ class Job:
         self._until_end.enter_context(alone(folder / "lock", self._request.wait, warn))
         self._backlog = Backlog.open(lake, f"{_FOLDER}/owed.json", duties, warn)
 
-    def add_runs(self, lake: Lake, failed: Sequence[Failure]) -> None:
+    def add_runs(self, failed: Sequence[Failure]) -> None:
         """Add the runs of the warehouse, which has been built.
 
         Args:
             failed: Those that a model fails on.
         """
         self.account.model_failures = failed
-        self.account.warehouse = f"{lake.name}/{lake.warehouse.name}"
+        self.account.warehouse = f"{self._lake.name}/{self._lake.warehouse.name}"
         self._backlog.arrive()
 
-    def late(self, lake: Lake) -> Sequence[str]:
+    def late(self) -> Sequence[str]:
         """Return runs that the report must cover although they are not dated within `since`."""
         if self._request.since is None:
             return ()
         after = self._request.started.replace(tzinfo=None) - self._request.since
         given = [list(self._backlog.for_page(self._page, self._day)), after]
-        found = ask(lake, "the late runs", lambda con: con.execute(_LATE, given).fetchall())
+        found = ask(self._lake, "the late runs", lambda con: con.execute(_LATE, given).fetchall())
         self.account.late = [run_id for (run_id,) in found]
         return self.account.late
 
-    def add_page(self, lake: Lake, written: ReportResult) -> None:
+    def add_page(self, written: ReportResult) -> None:
         """Record that the report is in place: update the backlog and `latest`, remove old ones."""
         request, account = self._request, self.account
         account.report = written.path
@@ -151,19 +150,17 @@ class Job:
         if request.summary or request.show or request.hook:
             known = self._backlog.incidents
             account.page, account.incidents = ask(
-                lake,
+                self._lake,
                 "the summary",
                 lambda con: (read_page(con, written.run_ids), read_incidents(con, known)),
             )
         if request.metrics:
-            self._gauges = ask(lake, "the metrics", lambda con: report_gauges(con, written.run_ids))
+            self._gauges = ask(
+                self._lake, "the metrics", lambda con: report_gauges(con, written.run_ids)
+            )
 
     def judge(
-        self,
-        lake: Lake,
-        gates: Sequence[Gate],
-        max_bad_ratio: float,
-        lost: Sequence[tuple[str | None, str, str]] = (),
+        self, max_bad_ratio: float, lost: Sequence[tuple[str | None, str, str]]
     ) -> list[TracelakeError]:
         """Return the errors of the runs that are not judged yet, the most severe first.
 
@@ -171,10 +168,10 @@ class Job:
             max_bad_ratio: Share of a run's lines that may be bad.
             lost: What the build has left out.
         """
-        left = self._backlog
+        left, gates = self._backlog, self._gates
         skipped = self.account.ingested.too_far if self.account.ingested else ()
         bad, failed, cut = ask(
-            lake,
+            self._lake,
             "the gates",
             lambda con: (
                 bad_lines(con, left.of(Duty.LINES)),
@@ -190,7 +187,7 @@ class Job:
         found = (lost_data(lost), unread, out, cut, lines)
         self._verdicts = [verdict for verdict in found if verdict is not None]
         if failed:
-            self._verdicts.append(failed_gates(failed, len(gates), lake.name))
+            self._verdicts.append(failed_gates(failed, len(gates), self._lake.name))
         return self._verdicts
 
     def __exit__(
@@ -254,7 +251,7 @@ class Job:
         ended = datetime.now().astimezone()
         seconds = (ended - self._request.started).total_seconds()
         gauges = job_gauges(__version__, ended.timestamp(), seconds, self.account.exit_code)
-        if self._lake and self._lake.warehouse.is_file():
+        if self._begun and self._lake.warehouse.is_file():
             # Also after a failure: an alert about an incident must not end and begin again.
             with suppress(TracelakeError):  # then that failure is the exit code
                 self._gauges += ask(self._lake, "the metrics", lake_gauges)

@@ -594,12 +594,12 @@ def test_a_run_beside_one_on_another_machine_says_so(
     name, home = f"{bucket}/lake", machines[0].home
     judge = Job.judge
 
-    def late(self: Job, lake: Lake, *given: Any) -> Any:
+    def late(self: Job, *given: Any) -> Any:
         monkeypatch.setattr(Job, "judge", judge)
         machines[1].here()
         assert tracelake("run", archive / "plans", "--lake", name).code == 0
         monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-        return judge(self, lake, *given)
+        return judge(self, *given)
 
     monkeypatch.setattr(Job, "judge", late)
     done = tracelake("run", archive / "plans", "--lake", name)
