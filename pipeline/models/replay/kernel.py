@@ -134,10 +134,8 @@ class _Whole:
     def __init__(self) -> None:
         self.runs: list[set[int]] = []
         self._sums = {scenario: Counter[int]() for scenario in ("actual", "peer")}
-        # Per run how much longer than their peers the operations of ranks took; stages and kinds.
-        self._excess = defaultdict[int, Counter[int]](Counter)
-        self._stages = defaultdict[int, set[int]](set)
-        self._kinds = defaultdict[int, set[int]](set)
+        # Per run how much longer than their peers the operations of ranks, stages and kinds took.
+        self._excess = [defaultdict[int, Counter[int]](Counter) for _ in range(3)]
 
     def replayed(self, steps: Steps) -> Iterator[_Timed]:
         """Yield the times of steps."""
@@ -160,12 +158,11 @@ class _Whole:
                 if scenario in self._sums:
                     self._sums[scenario][number[0]] += time_ns or 0
         more = np.maximum(steps.length_ns - steps.peer_ns, 0)
-        for run, rank, added in _by_run(steps, steps.ranks, more):
-            self._excess[run][rank] += added
-        for run, stage, _ in _by_run(steps, steps.stages, more):
-            self._stages[run].add(stage)
-        for run, kind, _ in _by_run(steps, steps.kinds, more):
-            self._kinds[run].add(kind)
+        for keys, excess in zip(
+            (steps.ranks, steps.stages, steps.kinds), self._excess, strict=True
+        ):
+            for run, key, added in _by_run(steps, keys, more):
+                excess[run][key] += added
 
     def subjects(self, kinds: Sequence[str]) -> dict[int, _Subjects]:
         """Return what is replayed apart, of runs that equal peers would make faster.
@@ -178,11 +175,11 @@ class _Whole:
             if self._sums["actual"][run] >= ATTRIBUTED_FROM * peer:
                 # A length that grows by some time delays the end by at most that time.
                 least = _REPLAYED_FROM * peer
-                ranks = (rank for rank, added in self._excess[run].items() if added >= least)
+                ranks, stages, kinds_of_run = (excess[run] for excess in self._excess)
                 found[run] = (
-                    {rank: str(rank) for rank in sorted(ranks)},
-                    {stage: str(stage) for stage in sorted(self._stages[run] - {-1})},
-                    {kind: kinds[kind] for kind in sorted(self._kinds[run])},
+                    {rank: str(rank) for rank in sorted(ranks) if ranks[rank] >= least},
+                    {stage: str(stage) for stage in sorted(stages.keys() - {-1})},
+                    {kind: kinds[kind] for kind in sorted(kinds_of_run)},
                 )
         return found
 
