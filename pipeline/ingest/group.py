@@ -228,7 +228,7 @@ class _Grouping:
         shaping = self._options.shaping(plan.format)
         shaped_alike = (
             len(plan.replaces) == 1
-            and plan.replaces[0].options == shaping
+            and _shaped_by(plan.replaces[0].options, shaping)
             and all(
                 c.known and c.known.record.get("place") == place_record(c.place) for c in inputs
             )
@@ -310,6 +310,12 @@ def _overwritten(source: InputFile, known: KnownInput) -> bool:
         return False
     # None for a file that cannot be read so far.
     return content_hash(source.entry, record["bytes"]) not in (None, record["content_hash"])
+
+
+def _shaped_by(options: Record, shaping: Record) -> bool:
+    """Return whether a run has these options; one that a later version has read may keep that."""
+    parser = min(options["parser"], shaping["parser"])
+    return {**options, "parser": parser} == shaping
 
 
 def _same_stat(entry: FileRef, known: KnownInput) -> bool:

@@ -109,7 +109,8 @@ def _holds(known: KnownInput | Record, forced: Format | None) -> bool:
         return forced is None and bool(known["formats"] == known_formats())
     options = known.run.options
     fmt = formats().get(options["format"])
-    if fmt is None or (options["parser"], options["schema"]) != (fmt.version, SCHEMA_VERSION):
+    # What a later version read says more than this one would.
+    if fmt is None or options["parser"] < fmt.version or options["schema"] != SCHEMA_VERSION:
         return False
     return not options["forced"] if forced is None else fmt.name == forced.name
 

@@ -261,15 +261,23 @@ class Snapshot:
         return frozenset(self.skipped).union(*(run.all_parts for run in self.runs.values()))
 
 
+# Options that say by what a run was read, and nothing about it.
+_READ_BY = ("parser", "schema")
+
+
 def group_name(names: Iterable[str]) -> str:
     """Return the name of a group of several runs: a hash of their ids, or of their parts."""
     return f"runs-{hashlib.sha256(' '.join(sorted(names)).encode()).hexdigest()[:12]}"
 
 
 def generation_of(options: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the generation of a run: a hash of what it has, and one of the names of its files."""
-    content = hashlib.sha256(repr(sorted(options.items())).encode())
-    names = hashlib.sha256()
+    """Return the generation of a run.
+
+    It is a hash of what the run has, and one of how its files are named and by what they were read.
+    """
+    ours = [(name, value) for name, value in sorted(options.items()) if name not in _READ_BY]
+    content = hashlib.sha256(repr(ours).encode())
+    names = hashlib.sha256(repr([options.get(name) for name in _READ_BY]).encode())
     for row in rows:
         content.update(repr([row[name] for name in ("content_hash", "host", "device")]).encode())
         names.update(repr([row[name] for name in ("path", "member", "duplicate_of")]).encode())
@@ -277,7 +285,7 @@ def generation_of(options: Mapping[str, Any], rows: Iterable[Mapping[str, Any]])
 
 
 def content_in(generation: str) -> str:
-    """Return the part of a generation that stays the same when files are moved or renamed."""
+    """Return the part of a generation that stays where files are moved or read anew."""
     return generation[:_HALF_DIGITS]
 
 

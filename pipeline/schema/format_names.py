@@ -6,6 +6,7 @@ format's and whose object is its `FORMAT`.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "tracelake.formats"
+_DECLARED = re.compile(rb"^FORMAT\b", re.MULTILINE)
 
 
 def own_formats() -> list[str]:
@@ -20,7 +22,7 @@ def own_formats() -> list[str]:
     folder = Path(__file__).parent.parent / "formats"
     modules = {path.stem: path for path in folder.glob("*.py")}
     modules |= {path.parent.name: path for path in folder.glob("*/__init__.py")}
-    return sorted(name for name, path in modules.items() if b"\nFORMAT = " in path.read_bytes())
+    return sorted(name for name, path in modules.items() if _DECLARED.search(path.read_bytes()))
 
 
 def installed_formats() -> list[EntryPoint]:

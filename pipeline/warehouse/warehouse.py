@@ -47,7 +47,7 @@ _RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], obj
     weakref.WeakKeyDictionary()
 )
 # What a query says where a relation, a column or a function is not there.
-_NO_NAME = re.compile(r"Catalog Error: .* does not exist|Binder Error: ")
+_NO_NAME = re.compile(r"Catalog Error: .* does not exist|Binder Error: |no column ")
 _LOCKED = "Could not set lock on file"
 
 
@@ -231,8 +231,9 @@ def ask(
             with engine_errors(subject), open_warehouse(lake, memory=memory) as con:
                 try:
                     return work(con)
-                except duckdb.Error as error:
-                    if trouble := trouble_behind(lake, str(error)):
+                except (duckdb.Error, KeyError) as error:
+                    lacks = f"no column {error}" if isinstance(error, KeyError) else str(error)
+                    if trouble := trouble_behind(lake, lacks):
                         raise trouble from error
                     raise
         except LakeError as error:

@@ -225,16 +225,18 @@ def test_readers_say_that_a_warehouse_lacks_what_later_models_have(
     """It is read as it is, but for what it lacks."""
     _update(lake, "models = 'others'")
     _change(lake, "ALTER TABLE findings DROP COLUMN level")
+    _change(lake, "ALTER TABLE run_list DROP COLUMN running_until")
     assert tracelake("query", "FROM run_summary", "--lake", lake.root).code == 0
     page = tmp_path / "page.html"
     for words in (
         ("ask", "attention"),
         ("query", "SELECT level FROM findings"),
         ("report", "-o", page),
+        ("show", "latest"),
     ):
         refused = tracelake(*words, "--lake", lake.root)
         assert refused.code == 3
-        assert "built with other models than this tracelake has: Binder Error" in refused.err
+        assert "built with other models than this tracelake has: " in refused.err
         assert "tracelake build --lake" in refused.err
     typo = tracelake("query", "SELECT levl FROM findings", "--lake", lake.root)
     _update(lake, f"models = '{catalog().hash}'")

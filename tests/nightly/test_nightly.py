@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake import run
 from tracelake.base.errors import UsageError
+from tracelake.formats import Format, formats
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.models.describe import relation_columns
@@ -738,6 +740,22 @@ def test_a_run_whose_files_are_moved_or_renamed_is_judged_once(
     renamed.rename(archive / "2026-11")
     moved = tracelake(*gated)
     assert (moved.code, "1 updated" in moved.err) == (0, True)
+
+
+def test_a_run_that_another_version_reads_is_judged_once(
+    tracelake: Command, archive: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a later one has read, an earlier one leaves."""
+    gated = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
+    job(archive, "half", TODAY, lacking=1)
+    assert tracelake(*gated).code == 5
+    registry, told = cast("dict[str, Format]", formats()), []
+    for version in (98, 99, 98):
+        own = replace(registry["aicb_workload"], version=version)
+        monkeypatch.setitem(registry, own.name, own)
+        done = tracelake(*gated)
+        told.append((done.code, "1 updated" in done.err))
+    assert told == [(0, True), (0, True), (0, False)]
 
 
 @pytest.mark.parametrize(

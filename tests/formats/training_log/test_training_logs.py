@@ -438,7 +438,7 @@ def test_a_dict_that_is_not_alone_between_two_bars_is_no_record(text: str) -> No
     assert parse("training_log", {"job.log": text.encode()}).only.rows("train_steps") == []
 
 
-_HEADING = (
+_TRAINING = (
     "***** Running training *****\n  Num examples = {}\n  Num Epochs = 3\n"
     "  Instantaneous batch size per device = 2\n"
     "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
@@ -450,8 +450,8 @@ _HEADING = (
     ("text", "last"),
     [
         (f"{bar(0, 0)}\n{said(10)}\n{bar(10, 60)}\n", "10"),
-        (f"{_HEADING.format(104, 39)}{bar(0, 0)}\n{said(10)}\n{bar(10, 60, total=39)}\n", "10"),
-        (f"{_HEADING.format(104, 39)}{bar(0, 0)}\n{said(10)}\n", None),
+        (f"{_TRAINING.format(104, 39)}{bar(0, 0)}\n{said(10)}\n{bar(10, 60, total=39)}\n", "10"),
+        (f"{_TRAINING.format(104, 39)}{bar(0, 0)}\n{said(10)}\n", None),
     ],
 )
 def test_bars_of_another_loop_are_no_steps(text: str, last: str | None) -> None:
@@ -476,7 +476,7 @@ def test_an_epoch_contradicts_the_bar_behind_a_dict() -> None:
             line.format(step, epoch, bar(shown, 6 * shown, total=3 * of_epoch))
             for step, epoch, shown in records
         )
-        text = f"{_HEADING.format(8 * of_epoch, 3 * of_epoch)}{bar(0, 0)}\n{''.join(lines)}"
+        text = f"{_TRAINING.format(8 * of_epoch, 3 * of_epoch)}{bar(0, 0)}\n{''.join(lines)}"
         rows_read = parse("training_log", {"job.log": text.encode()}).only.rows("train_steps")
         found[name] = [(row["step"], row["loss"]) for row in rows_read if row["loss"]]
     assert found == {
@@ -496,7 +496,7 @@ def test_an_epoch_says_a_step_only_where_it_is_exact() -> None:
         ("empty", 0, 0, (0.5,)),
         ("limited", 3200, 900, (0.0025, 0.33333)),  # 400 steps are an epoch, not 300
     ):
-        text = _HEADING.format(examples, steps) + "".join(line.format(epoch) for epoch in epochs)
+        text = _TRAINING.format(examples, steps) + "".join(line.format(epoch) for epoch in epochs)
         rows_read = parse("training_log", {f"{name}.log": text.encode()}).only.rows("train_steps")
         found[name] = [row["step"] for row in rows_read]
     assert found == {
