@@ -40,7 +40,7 @@ def _run() -> None:
         # Names may have characters that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     _live_lightly()
-    if os.environ.get("COLUMNS") == "0":  # of a terminal that does not know its width
+    if not os.environ.get("COLUMNS", "none").strip("0"):  # of a terminal without a known width
         del os.environ["COLUMNS"]
     try:
         with listening():

@@ -15,7 +15,10 @@ _CANCELLED = "cancelled"
 # A warning of NCCL, with the place in its code or not.
 _WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
 _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
-_DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)"
+# What a shell says of a process of a script that a signal ended, and which are no monitors.
+_IN_SCRIPT = r"\bline \d+: +\d+ "
+_DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)(?: +\(core dumped\))?"
+_TRAINS = r"\S*(?:python|torchrun|deepspeed|accelerate|srun|mpirun)"
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
@@ -43,11 +46,11 @@ _KINDS = {
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
     r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
-    r"|^Killed\s*$|\bline \d+: +\d+ Killed ",
+    rf"|^Killed\s*$|{_IN_SCRIPT}Killed +{_TRAINS}",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
     r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
     r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
-    rf"|^{_DIED}(?: \(core dumped\))?\s*$|\bline \d+: +\d+ {_DIED} "
+    rf"|^{_DIED}\s*$|{_IN_SCRIPT}{_DIED} +{_TRAINS}"
     r"|Fatal Python error: |\brank \d+ died from signal \d"
     r"|BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
     r"|(?:mpirun|prterun) noticed that process rank |Primary job +terminated normally, but ",
@@ -75,7 +78,11 @@ _ABOVE = re.compile(
     rf"(?P<trace>{_TRACEBACK})|(?P<aside>{_ASIDE})|(?P<chained>{_CHAINED})|(?P<done>{_DONE})",
     re.ASCII,
 )
+# What may be said of a script or an interpreter that ends when the training is done.
+_AT_END = re.compile(rf"^(?:Killed|{_DIED})\s*$|{_IN_SCRIPT}|Fatal Python error: ", re.ASCII)
 _RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)", re.ASCII)
+# A scheduler ends a job that has reached a limit, whatever its processes say then.
+_LIMIT = re.compile(r" DUE TO |\bTERM_\w*LIMIT\b|=>> PBS: job killed: .* exceeded limit ", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
 # that goes on; a port that is down ("port error") may be what ended a job.
@@ -100,6 +107,7 @@ class Ending:
         self.kind: str | None = None
         self.uncaught = False
         self._above: str | None = None  # what the latest line about a traceback was
+        self._done = False  # it said that the training is
         self._aside = False  # the traceback is of what ends no process
         self._survived = ""  # its error
         self._text = ""
@@ -110,7 +118,7 @@ class Ending:
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""
         warning = _WARNS.search(text) if "NCCL WARN" in text else None
-        if warning and _HARMLESS.search(text):
+        if (warning and _HARMLESS.search(text)) or (self._done and _AT_END.search(text)):
             return
         for kind, pattern in _PATTERNS.items():
             if kind == "link_error" and warning is None:  # a slow expression
@@ -124,7 +132,8 @@ class Ending:
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
                     whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
-                    whole = whole.replace(" / '", "'").strip(" .=")  # NCCL has nothing to add
+                    whole = whole.replace(" / '", "'")  # NCCL has nothing to add
+                    whole = whole.lstrip(" .").rstrip(" .=")
                     self.kind, self._text = kind, _shortened(whole)
                 return
         if warning and self.kind is None:
@@ -146,6 +155,7 @@ class Ending:
             self._aside = True
         elif what == "done":
             self.uncaught = self._aside = False
+            self._done = True
         elif what == "trace" and self._above == "trace":
             self._aside = False
         self._above = what
@@ -196,7 +206,7 @@ def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:
 
 def _is_of_launcher(kind: str, text: str) -> bool:
     """Return whether a launcher may say it when it ends the others of a process that has failed."""
-    return kind == _CANCELLED and " DUE TO " not in text
+    return kind == _CANCELLED and not _LIMIT.search(text)
 
 
 def _shortened(text: str) -> str:

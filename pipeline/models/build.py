@@ -151,7 +151,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         and f"{lake.warehouse} is not used, so all of it is built again: {record.trouble}"
     )
     if old and not full and not carried:
-        notice = "another version of tracelake built the warehouse: all of it is built again"
+        notice = "models or schemas are not those of the last build: all of it is built again"
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
         parts = ModelParts(models, lake.part_files, lake.add_model_parts, folder)

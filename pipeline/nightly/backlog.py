@@ -89,8 +89,7 @@ class Backlog:
         """Add the runs that are new or changed in the warehouse since the last job.
 
         A run whose files were only moved or renamed, or read again by another version, is neither.
-        One whose job may still run is new
-        to the next job, changed or not.
+        One whose job may still run is new to the next job, changed or not.
         """
         record = recorded(self._lake.warehouse)
         state = record.state

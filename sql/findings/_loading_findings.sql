@@ -57,18 +57,21 @@ uneven AS (
 ),
 -- Of a log: what its loop says of the time that a step waited for data, the median over steps.
 waits AS (
-    SELECT run_id, name AS op, ns_to_ms(min(duration_ns) FILTER (2 * upto >= steps)) AS lost_ms
+    SELECT
+        run_id, name AS op,
+        ns_to_ms((min(duration_ns) FILTER (2 * upto >= steps) + min(duration_ns) FILTER (2 * upto > steps)) / 2)
+            AS lost_ms
     FROM (
         SELECT
             *,
-            sum(last_step - first_step + 1) OVER (same ORDER BY duration_ns) AS upto,
-            sum(last_step - first_step + 1) OVER same AS steps
+            sum(last_step - coalesce(first_step, last_step) + 1) OVER (same ORDER BY duration_ns) AS upto,
+            sum(last_step - coalesce(first_step, last_step) + 1) OVER same AS steps
         FROM timings
         WHERE name = 'data' AND last_step > 1
         WINDOW same AS (PARTITION BY run_id, name)
     )
     GROUP BY run_id, name
-    HAVING count(*) >= 5
+    HAVING count(DISTINCT last_step) >= 5
 ),
 log_steps AS (
     SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms

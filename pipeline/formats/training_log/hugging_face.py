@@ -55,6 +55,7 @@ class Trainer(StepLines):
         self._elapsed = Elapsed(SECOND_NS)
         self._waiting: dict[str, str] | None = None  # what its bar has not followed yet
         self._has_bar = False
+        self._anew = False  # another training followed, without a heading of its own
         self._between = False  # a bar came since the latest dict
         self._digits = 0  # most that an epoch was printed with: zeros at its end are left out
 
@@ -66,7 +67,8 @@ class Trainer(StepLines):
             done, total = int(bar[1]), int(bar[2])
             job = self._heading.get(STEPS)
             # Other loops draw bars, too: only behind a record a bar is the job's by its place.
-            if total not in (self.total, job) and (job or not self._waiting):
+            certain = self.total is not None and self.total == job and not self._anew
+            if total not in (self.total, job) and (certain or not self._waiting):
                 break
             at, self._has_bar = bar.end(), True
             waiting, self._waiting = self._waiting, None
@@ -80,6 +82,7 @@ class Trainer(StepLines):
         if found := _DICT.search(text):
             values = dict(_VALUES.findall(found[0]))
             if found[1] == "loss":
+                self._anew |= self.ended
                 self.ended = False
                 yield from self._dict(values)
             else:
@@ -125,7 +128,8 @@ class Trainer(StepLines):
         A copy of a terminal has of each bar the last state: the one before the next dict.
         """
         of_epoch, epoch, unit = self._epoch_of(values)
-        if of_epoch and abs(done / of_epoch - epoch) > unit + 1 / of_epoch:
+        # An epoch may have a step more than its planned ones, for the batches that are left.
+        if of_epoch and abs(done / of_epoch - epoch) > unit + (1 + epoch) / of_epoch:
             return self._step_of(values)
         return done
 
@@ -150,7 +154,7 @@ class Trainer(StepLines):
         # A limit of steps may end the job within an epoch.
         known = of_epoch in (examples // batch, examples // batch + 1) and 0 <= epoch <= epochs + 1
         self._digits = max(self._digits, len(printed.partition(".")[2]))
-        return of_epoch if known else 0, epoch, max(10.0**-self._digits, 1e-9)
+        return (of_epoch, epoch, max(10.0**-self._digits, 1e-9)) if known else (0, 0.0, 0.0)
 
 
 def _as_the_board_prints(values: Mapping[str, str]) -> tuple[str, str]:

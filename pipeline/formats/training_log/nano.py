@@ -27,7 +27,7 @@ _LLMC = re.compile(
 # build-nanogpt, nanochat and autoresearch.
 _CHAT = re.compile(
     r".*\b[Ss]tep:? +(\d{1,9})(?:/(\d{1,9}))?(?: \([^)]*\))? \| "
-    rf"(?:train )?[Ll]oss: ({PRINTED}) (\|.*\|)"
+    rf"(?:train )?[Ll]oss: ({PRINTED}) (\|(?:.*\|)?)"
     r" (?:dt|Time): ([0-9.]+)ms \| [Tt]ok/sec: ([0-9.,]+).*",
     re.ASCII,
 )
@@ -57,7 +57,11 @@ class Nano(StepLines):
         (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
         (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
         (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss +[0-9na.-]+.* ms \| .* tok/s"),
-        (b"ok/sec: ", rb"\b[Ss]tep:? +[0-9].* \| (?:train )?[Ll]oss: .*ms \| [Tt]ok/sec: [0-9]"),
+        (
+            b"ok/sec: ",
+            rb"\b[Ss]tep:? +[0-9][^\r\n|]{0,60} \| (?:train )?[Ll]oss: [0-9na.-]"
+            rb"[^\r\n]{0,200}ms \| [Tt]ok/sec: [0-9]",
+        ),
         (
             b"iter time: ",
             rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",

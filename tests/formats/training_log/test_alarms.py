@@ -372,6 +372,11 @@ _SLURM = (
         (["Killed"], "killed", "Killed"),
         (["job.sh: line 24: 2550555 Killed  python"], "killed", "line 24: 2550555 Killed  python"),
         (["Segmentation fault (core dumped)"], "error", "Segmentation fault (core dumped)"),
+        (
+            ["Killed", "TERM_MEMLIMIT: job killed after reaching LSF memory limit."],
+            "cancelled",
+            None,
+        ),
         (["job.sh: line 4: 7 Aborted   (core dumped) python"], "error", None),
         (["Fatal Python error: Segmentation fault"], "error", None),
         (["ERROR:composer.cli.launcher:Rank 0 crashed with exit code -11."], "error", None),
@@ -458,6 +463,9 @@ _SLURM = (
             None,
         ),
         (["[INFO] [launch.py:351:main] Process 7 exits successfully."], None, None),
+        (["job.sh: line 12: 34 Killed   nvidia-smi dmon -o T > gpu.log"], None, None),
+        (["Training complete", "job.sh: line 12: 34 Killed  python watch.py"], None, None),
+        (["Training complete", "Fatal Python error: at interpreter shutdown"], None, None),
     ],
 )
 def test_what_launchers_say_of_a_process_that_failed_ended_the_job(

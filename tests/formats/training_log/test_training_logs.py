@@ -463,6 +463,29 @@ def test_bars_of_another_loop_are_no_steps(text: str, last: str | None) -> None:
     assert not [row for row in run.rows("train_steps") if row["step_time_ns"]]
 
 
+def test_another_training_has_bars_of_its_own() -> None:
+    """Its heading went elsewhere."""
+    parts = [f"{bar(0, 0, total=n)}\n{said(1)}\n{bar(1, 6, total=n)}\n" for n in (30, 60)]
+    summary = "{'train_runtime': 60.0, 'train_steps_per_second': 0.5, 'epoch': 3.0}\n"
+    for heading in (30, 100):
+        text = _TRAINING.format(80, heading) + summary.join(parts)
+        run = parse("training_log", {"job.log": text.encode()}).only
+        assert run.facts.attributes["planned_steps"] == "60"
+
+
+def test_an_epoch_may_have_more_steps_than_planned() -> None:
+    """The batches that are left at its end are one more."""
+    text = _TRAINING.format(84, 30)
+    for done in range(1, 31):
+        epoch, step = divmod(done - 1, 11)
+        shown = min(21, 2 * step + 2) / 21 + epoch
+        record = f"{{'loss': {done}, 'learning_rate': 1e-05, 'epoch': {shown:.2f}}}"
+        text += f"{bar(done - 1, 6 * done, total=30)}\n{record}\n{bar(done, 6 * done, total=30)}\n"
+    read = parse("training_log", {"job.log": text.encode()}).only.rows("train_steps")
+    found = [(row["step"], row["loss"]) for row in read if row["loss"]]
+    assert found == [(step, step) for step in range(1, 31)]
+
+
 def test_an_epoch_contradicts_the_bar_behind_a_dict() -> None:
     """A terminal shows of each bar the last state, which is of the next dict."""
     line = "{{'loss': {}, 'learning_rate': 1e-05, 'epoch': {}}}\n{}\n"
