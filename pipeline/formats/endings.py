@@ -12,8 +12,8 @@ _BY, _WITH = "ended_by", "ended_with"
 # What launchers say of a process that ended: by a signal that nothing survives, and with an error.
 _FAILURES = _KILLED, _ERRED = "killed", "error"
 _CANCELLED = "cancelled"
-# A warning of NCCL, with the place in its code or not.
-_WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
+# A warning of NCCL, with the place in its code or not; of a plugin that is a whole signature.
+_WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S[^\[\]]{0,300}:\d+ )?(?:\(\w+\) )?NCCL WARN "
 _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
 # What a shell says of a process of a script that a signal ended, and which are no monitors.
 _IN_SCRIPT = r"\bline \d+: +\d+ "
@@ -87,7 +87,8 @@ _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
 # that goes on; a port that is down ("port error") may be what ended a job.
 _HARMLESS = re.compile(
-    r"No device found|Failed to open libibverbs"
+    r"No device found|Failed to open libibverbs|Could not find ncclGetVersion symbol"
+    r"|Resiliency is enabled on a "
     r"|Got (?:non-fatal )?async event ?: (?!.*(?:error|fatal|catastrophic))"
 )
 _TIMEOUT = re.compile(

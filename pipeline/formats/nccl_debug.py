@@ -25,7 +25,8 @@ _INIT = re.compile(
 _SMALL_DIGITS = 3
 _TRANSPORTS = "transports"
 _PROCESS = re.compile(
-    rb"([A-Za-z0-9_.-]+):(\d{1,9}):\d+ \[\d+\] (?:NCCL INFO |(?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN )"
+    rb"([A-Za-z0-9_.-]+):(\d{1,9}):\d+ \[\d+\] "
+    rb"(?:NCCL INFO |(?:\S[^\[\]\n]{0,300}:\d+ )?(?:\(\w+\) )?NCCL WARN )"
 )
 # Names have blanks (`direct shared memory`, `NET/AWS Libfabric`); RCCL adds the communicator.
 _VIA = re.compile(

@@ -48,9 +48,11 @@ _VERSION = re.compile(r"[nr]ccl-tests version (\S+)(?:.* [nr]ccl-library=(\d+))?
 _STARTS = re.compile(r"Collective test starting: (\w+?)(?:_perf(?:_mpi)?)?\s*", re.ASCII)
 _ENDS = re.compile(r"(?:Collective test concluded:|Avg bus bandwidth|(Out of bounds values)).*")
 _FAILED = re.compile(r"Out of bounds values : (\d+) FAILED\s*", re.ASCII)
-_PERF = re.compile(r"(?:.*[/ ])?(\w+?)_perf(?:_mpi)?(?: .*)?", re.ASCII)
+_PERF = re.compile(r"(?:.*[/ ])?(\w+?)_perf(?:_mpi)?[,:]?(?: .*)?", re.ASCII)
 _LIBRARY = re.compile(r".*[NR]CCL version(?: :)? (\d+\.\d+\.\d+).*", re.ASCII)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
+# A test prints the size before it runs, so what it fails with may follow on the same line.
+_TORN = re.compile(r": Test (?:NCCL|RCCL|CUDA|HIP) failure ")
 _BROKEN = "broken_row"
 _BROKEN_RANK = "broken_rank"
 
@@ -85,14 +87,14 @@ class _Reader:
         self._behind = 0  # columns behind the results: algorithm, protocol and channels, of RCCL
 
     def read(self, text: str) -> Rows | str:
-        if _ROW.match(text):
+        if _ROW.match(text) and not _TORN.search(text):
             self._ending = Ending()  # the test went on
             return self._row(text.split())
         line = text.lstrip("# \t")  # early versions print some lines without `#`
         if rank := _RANK.fullmatch(line):
             place = rank[3], rank[4], rank[2]
             self._mixed |= self._ranks.setdefault(whole(rank[1], 31), place) != place
-        elif text.startswith(("#  Rank", "#   Rank")):
+        elif text.lstrip().startswith(("#  Rank", "#   Rank")):
             return _BROKEN_RANK
         elif version := _VERSION.fullmatch(line):
             self._versions = version[1], library_version(version[2]) or self._versions[1]
@@ -114,7 +116,7 @@ class _Reader:
             self._errors = self._milliseconds or "error" in line
             self._per_iteration = "i_min" in line
             self._behind = 3 if line.split()[-1] == "nchannels" else 0
-        elif not text.startswith("#"):
+        elif not text.lstrip().startswith("#"):
             self._other(text)
         return ()
 
@@ -253,8 +255,8 @@ FORMAT = LineFormat(
     rejects={_BROKEN_RANK: "A line of a rank without its host or device."},
     lines=(
         Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
-        Record(r"#.*|\s*(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*"),
-        Record(r".*[NR]CCL version(?: :)? \d.*|(?:.*[/ ])?\w+_perf(?:_mpi)?(?: .*)?"),
+        Record(r"\s*#.*|\s*(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*"),
+        Record(r".*[NR]CCL version(?: :)? \d.*|(?:.*[/ ])?\w+_perf(?:_mpi)?[,:]?(?: .*)?"),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

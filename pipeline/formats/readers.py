@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 # What mpirun, that of SageMaker and horovodrun put before a piece of output, which may begin within
 # a line.
-TAG = r"\[(?:[0-9]+,)?(?:mpirank:)?[0-9]+(?:,[A-Za-z0-9_.-]+)?\]<std(?:out|err)>:"
+TAG = r"\[(?:[0-9]+,)?(?:mpirank:)?[0-9]+(?:,[A-Za-z0-9_.-]+)?\]<std(?:out|err)>: ?"
 # What syslog and journald put before a line, behind the time: host and program.
 _WRITER = r"[A-Za-z0-9][A-Za-z0-9_.-]* [^ :\[\]0-9][^ :\[\]]*(?:\[[0-9]+\])?: "
 # What other launchers put before a line: srun -l, torchrun (`[default7]:`, `[rank7]:`, or as its

@@ -22,6 +22,7 @@ DECODER = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
 _EVENTS = "traceEvents"
 _BETWEEN = re.compile(r"[\s,]*")
 _COLON = re.compile(r"\s*:\s*")
+_FRAME = re.compile(r'\{\s*"ph":\s*"X",\s*"cat":\s*"python_function"')
 _NEXT_EVENT = re.compile(r"(?<=\n)[ \t]*\{|\{\s*\"(?:ph|cat|name)\"\s*:|(?<=\n)[ \t]{0,2}\]")
 # What may become the next event when more is read, and how far from the end it may begin.
 _PERHAPS_NEXT = re.compile(r"\n[ \t]*\Z|\{\s*(?:\"\w{0,4}\"?\s*)?\Z")
@@ -221,7 +222,9 @@ class Document:
 
     def _break(self, reason: str) -> None:
         """Reject what is here; go on with the next event, or not at all outside the events."""
-        self._mark(reason)
+        # Frames of Python have names that PyTorch does not escape; they are not read anyway.
+        if not (self._step == Document._event and _FRAME.match(self._text, self._at)):
+            self._mark(reason)
         self._advance(self._at + 1, scan.UNREAD)
         self._step = Document._seek if self._step == Document._event else Document._pass
 

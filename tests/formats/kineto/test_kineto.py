@@ -113,6 +113,13 @@ def test_an_event_that_is_no_json_is_rejected_whatever_it_is(value: str) -> None
     assert [row["op"] for row in run.rows("ops")] == ["k0", "k1"]
 
 
+def test_a_frame_of_python_that_is_not_escaped_is_not_missed() -> None:
+    frame = '{"ph": "X", "cat": "python_function", "name": "f("a")", "ts": 1, "dur": 1}'
+    text = _HEAD + ",\n".join([json.dumps(event(0)), frame, json.dumps(event(1))]) + "]}"
+    run = parse("kineto", {"rank0.pt.trace.json": text.encode()}).only
+    assert (len(run.rows("ops")), run.rejects()) == (2, [])
+
+
 def test_the_passes_of_a_pipeline_give_its_bubbles(tracelake: Command, tmp_path: Path) -> None:
     # Written by torch, on the CPU: see tests/kineto_traces.py. As if a device had done the passes.
     lake = tmp_path / "lake"
