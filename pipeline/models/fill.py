@@ -275,9 +275,8 @@ class WarehouseWriter:
         if FAILURES not in self.models.models:
             raise error
         sources = snapshot.runs[run_id].sources
-        first, *others = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources] or [
-            "-"
-        ]
+        inputs = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources]
+        first, *others = inputs or ["-"]
         message = error.message.removeprefix(f"{error.subject}: ").partition("\n")[0].rstrip(".!")
         return Failure(run_id, error.subject, message, first, len(others))
 
