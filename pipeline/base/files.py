@@ -24,6 +24,8 @@ from typing import IO, Any
 
 from tracelake.base.errors import RefusedError, UsageError, advice_on, is_refusal
 
+STDOUT = Path("-")
+"""Stands for standard output where an option takes a file."""
 _MARK = "tracelake"
 # The form that the beginning of a URI has in a path.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:/")
@@ -338,7 +340,7 @@ def refuse_outputs(outputs: Mapping[str, Path | None], lake: Path, page: Path) -
     """
     known: dict[str, str] = {}
     for option, path in outputs.items():
-        if path is None or str(path) == "-":
+        if path is None or path == STDOUT:
             continue
         refuse_uri(str(path))
         real = _real(path)

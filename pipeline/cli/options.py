@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 
 from tracelake.base.errors import UsageError
+from tracelake.base.files import STDOUT
 from tracelake.base.memory_limit import jobs_within, parse_size
 from tracelake.base.text import name_lake
 from tracelake.cli.complete import complete_format, complete_run
@@ -114,7 +115,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        callback=lambda value: None if value == Path("-") else value,
+        callback=lambda value: None if value == STDOUT else value,
         help="Write to this file instead of stdout (-).",
     ),
 ]

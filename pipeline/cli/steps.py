@@ -13,6 +13,7 @@ import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import amount
+from tracelake.base.files import STDOUT
 from tracelake.base.memory_limit import engine_limit
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted, printable
@@ -97,7 +98,7 @@ def read_request(inputs: Sequence[str], page: str, job: JobOptions, started: dat
         raise UsageError(
             "--report needs a file", hint="to print a report use: tracelake report -o -"
         )
-    if job.metrics == Path("-"):
+    if job.metrics == STDOUT:
         raise UsageError("--metrics needs a file", hint="name one that Prometheus collects")
     pages = Series(page, started)
     printed = job.summary == "-"

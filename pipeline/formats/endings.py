@@ -12,10 +12,13 @@ _BY, _WITH = "ended_by", "ended_with"
 # What launchers say of a process that ended: by a signal that nothing survives, and with an error.
 _FAILURES = _KILLED, _ERRED = "killed", "error"
 _CANCELLED = "cancelled"
-# A warning of NCCL, with the place in its code or not; of a plugin that is a whole signature.
-_WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S[^\[\]]{0,300}:\d+ )?(?:\(\w+\) )?NCCL WARN "
+WARNS = r"(?:\S[^\[\]\n]{0,300}:\d+ )?(?:\(\w+\) )?NCCL WARN "
+"""Expression of a warning of NCCL behind host, process and device: with the place in its code or
+not; of a plugin that is a whole signature."""
+_WARNING = rf"\S+:\d+:\d+ \[\d+\] {WARNS}"
 _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
-# What a shell says of a process of a script that a signal ended, and which are no monitors.
+# What a shell says of a process of a script that a signal ended, and which of them train: others
+# are monitors, which scripts kill.
 _IN_SCRIPT = r"\bline \d+: +\d+ "
 _DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)(?: +\(core dumped\))?"
 _TRAINS = r"\S*(?:python|torchrun|deepspeed|accelerate|srun|mpirun)"
@@ -134,8 +137,7 @@ class Ending:
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
                     whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
                     whole = whole.replace(" / '", "'")  # NCCL has nothing to add
-                    whole = whole.lstrip(" .").rstrip(" .=")
-                    self.kind, self._text = kind, _shortened(whole)
+                    self.kind, self._text = kind, _shortened(whole.lstrip(" .").rstrip(" .="))
                 return
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")

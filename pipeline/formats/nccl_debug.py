@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tracelake.formats import Claim, FileFacts, Places, RunFacts
-from tracelake.formats.endings import LINE, Ending, first_cause
+from tracelake.formats.endings import LINE, WARNS, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import Rows, whole
 from tracelake.formats.starts import runs_of
@@ -24,10 +24,7 @@ _INIT = re.compile(
 )
 _SMALL_DIGITS = 3
 _TRANSPORTS = "transports"
-_PROCESS = re.compile(
-    rb"([A-Za-z0-9_.-]+):(\d{1,9}):\d+ \[\d+\] "
-    rb"(?:NCCL INFO |(?:\S[^\[\]\n]{0,300}:\d+ )?(?:\(\w+\) )?NCCL WARN )"
-)
+_PROCESS = re.compile(rf"([A-Za-z0-9_.-]+):(\d{{1,9}}):\d+ \[\d+\] (?:NCCL INFO |{WARNS})".encode())
 # Names have blanks (`direct shared memory`, `NET/AWS Libfabric`); RCCL adds the communicator.
 _VIA = re.compile(
     r".* NCCL INFO (?:Channel|Ring) .* via (\S.*?)(?:/\d+.*| comm 0x.*)?\s*", re.ASCII

@@ -19,6 +19,8 @@ MANIFEST_VERSION = 2
 READ_VERSIONS = (1, MANIFEST_VERSION)
 """Version 1 names parts of one run only."""
 _HALF_DIGITS = 16
+# Options that say by what a run was read, and nothing about it.
+_READ_BY = ("parser", "schema")
 
 RunsOf = Mapping[str, tuple[str, ...]]
 """Part file, relative to the lake's root -> the runs whose rows it has, in order."""
@@ -259,10 +261,6 @@ class Snapshot:
     def all_parts(self) -> frozenset[str]:
         """Return every part file that has rows of a run, or of skipped inputs."""
         return frozenset(self.skipped).union(*(run.all_parts for run in self.runs.values()))
-
-
-# Options that say by what a run was read, and nothing about it.
-_READ_BY = ("parser", "schema")
 
 
 def group_name(names: Iterable[str]) -> str:

@@ -174,8 +174,9 @@ def export(
         made = _database(path, fmt) if fmt in _DATABASES else nullcontext(_Files(path, fmt))
         with made as target:
             for name, columns in chosen.items():
-                chosen_runs = runs and PARTITION_KEY in {column.name for column in columns}
-                relation = con.sql(f"FROM {quoted(name)}{of_runs(runs) if chosen_runs else ''}")
+                per_run = PARTITION_KEY in {column.name for column in columns}
+                only = runs if runs and per_run else None
+                relation = con.sql(f"FROM {quoted(name)}{of_runs(only)}")
                 reader = relation.to_arrow_reader(_BATCH_ROWS)
                 rows = counted_rows(name, reader)
                 reader = pa.RecordBatchReader.from_batches(reader.schema, rows)

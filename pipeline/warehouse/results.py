@@ -44,7 +44,7 @@ def write_result(result: Result, fmt: str, out: TextIO | Path) -> None:
     terminal. In JSON and Parquet the second column `a` is `a_1`.
 
     Args:
-        fmt: See `OutputFormat` of the command line.
+        fmt: One of those above, or `json`.
         out: File, or text stream; `parquet` goes to its `buffer`.
 
     Raises:

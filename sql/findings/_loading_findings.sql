@@ -64,8 +64,9 @@ waits AS (
     FROM (
         SELECT
             *,
-            sum(last_step - coalesce(first_step, last_step) + 1) OVER (same ORDER BY duration_ns) AS upto,
-            sum(last_step - coalesce(first_step, last_step) + 1) OVER same AS steps
+            last_step - coalesce(first_step, last_step) + 1 AS covered,
+            sum(covered) OVER (same ORDER BY duration_ns) AS upto,
+            sum(covered) OVER same AS steps
         FROM timings
         WHERE name = 'data' AND last_step > 1
         WINDOW same AS (PARTITION BY run_id, name)

@@ -18,7 +18,7 @@ from tracelake import __version__
 from tracelake.base import figures
 from tracelake.base.disk_cache import cache_of
 from tracelake.base.errors import UsageError
-from tracelake.base.files import put_output, replaceable
+from tracelake.base.files import STDOUT, put_output, replaceable
 from tracelake.base.text import counted, printable
 from tracelake.lake.store import Lake
 from tracelake.models.catalog import catalog
@@ -181,9 +181,6 @@ def _columns(
 
 def _title(model: str) -> str:
     return catalog().models[model].report or model
-
-
-STDOUT = Path("-")
 
 
 class ReportFormat(StrEnum):
