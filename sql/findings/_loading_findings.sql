@@ -58,27 +58,24 @@ uneven AS (
 -- Of a log: what its loop says of the time that a step waited for data, the median over steps.
 waits AS (
     SELECT
-        run_id, name AS op,
+        run_id,
         ns_to_ms((min(duration_ns) FILTER (2 * upto >= steps) + min(duration_ns) FILTER (2 * upto > steps)) / 2)
             AS lost_ms
     FROM (
         SELECT
             *,
             last_step - coalesce(first_step, last_step) + 1 AS covered,
-            sum(covered) OVER (same ORDER BY duration_ns) AS upto,
-            sum(covered) OVER same AS steps
+            sum(covered) OVER (run ORDER BY duration_ns) AS upto,
+            sum(covered) OVER run AS steps
         FROM timings
         WHERE name = 'data' AND last_step > 1
-        WINDOW same AS (PARTITION BY run_id, name)
+        WINDOW run AS (PARTITION BY run_id)
     )
-    GROUP BY run_id, name
+    GROUP BY run_id
     HAVING count(DISTINCT last_step) >= 5
 ),
 log_steps AS (
-    SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms
-    FROM step_stats
-    WHERE NOT warmup
-    GROUP BY run_id
+    SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms FROM step_stats WHERE NOT warmup GROUP BY run_id
 ),
 seen AS (
     SELECT
@@ -90,7 +87,7 @@ seen AS (
     FROM (
         FROM alike
         UNION ALL BY NAME
-        SELECT run_id, op, lost_ms, step_ms
+        SELECT run_id, 'data' AS op, lost_ms, step_ms
         FROM waits
         JOIN log_steps USING (run_id)
     )
