@@ -55,6 +55,7 @@ _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 _TORN = re.compile(r": Test (?:NCCL|RCCL|CUDA|HIP) failure ")
 _BROKEN = "broken_row"
 _BROKEN_RANK = "broken_rank"
+_CPU_TIME = "cpu_time"
 
 
 def _sniff(head: bytes) -> Claim:
@@ -84,6 +85,7 @@ class _Reader:
         self._errors = False
         self._milliseconds = False
         self._per_iteration = False
+        self._cpu_time = False
         self._behind = 0  # columns behind the results: algorithm, protocol and channels, of RCCL
 
     def read(self, text: str) -> Rows | str:
@@ -115,6 +117,7 @@ class _Reader:
             self._milliseconds = line.startswith("bytes ")
             self._errors = self._milliseconds or "error" in line
             self._per_iteration = "i_min" in line
+            self._cpu_time = "cputime" in line
             self._behind = 3 if line.split()[-1] == "nchannels" else 0
         elif not text.lstrip().startswith("#"):
             self._other(text)
@@ -178,6 +181,8 @@ class _Reader:
         return [rank for rank, group in groups.items() if group == first]
 
     def _row(self, words: list[str]) -> Rows | str:
+        if self._cpu_time:
+            return _CPU_TIME
         words = words[: len(words) - self._behind]
         if len(words) > 2 and _CLOCK.fullmatch(" ".join(words[-2:])):
             words = words[:-2]
@@ -244,7 +249,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=8,
+    version=9,
     sniff=_sniff,
     preamble_of=("training_log", "optimus"),
     reader=_Reader,
@@ -252,7 +257,10 @@ FORMAT = LineFormat(
     prefixed=True,
     stamp=stamp_in_words,
     named_by="content",
-    rejects={_BROKEN_RANK: "A line of a rank without its host or device."},
+    rejects={
+        _BROKEN_RANK: "A line of a rank without its host or device.",
+        _CPU_TIME: "A row of a test with `-C 1`: the processor's time to start the operation.",
+    },
     lines=(
         Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
         Record(r"\s*#.*|\s*(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*"),
