@@ -30,6 +30,11 @@ _GENERIC = re.compile(
     r"|none_\w{8}|attempt_\d+",
     re.IGNORECASE,
 )
+# A folder of a night or a start: 2026-01-28, 20260128-010702, 12-30-45.
+_DATED = re.compile(
+    r"20\d\d[-_.]?\d\d[-_.]?\d\d(?:[-_.T]?\d\d[-_.]?\d\d(?:[-_.]?\d\d)?)?|\d\d([-_.])\d\d\1\d\d",
+    re.ASCII,
+)
 _PROCESS = re.compile(r"\b(attempt_\d+)/\d+$", re.ASCII)
 _NUMBERED = re.compile(r".*\d", re.DOTALL)
 # A folder that is named for a run or job although its files have names of their own.
@@ -100,8 +105,8 @@ def _label(sources: Sequence[FileFacts], first: FileFacts) -> str:
     """Return what people call a run of these files.
 
     That is the value of `--run-pattern`'s group `run`, else a Slurm job in the path, else the
-    job's folder, else the name. It depends on the run's own files only, so that a run has the same
-    label whatever is ingested with it.
+    job's folder (that of a date only where there is no other), else the name. It depends on the
+    run's own files only, so that a run has the same label whatever is ingested with it.
     """
     if first.run:
         return first.run[:_LABEL_LENGTH]
@@ -111,6 +116,8 @@ def _label(sources: Sequence[FileFacts], first: FileFacts) -> str:
     for piece in filter(None, [file_name, *reversed(folders)]):
         if found := _SLURM.search(piece):
             return found[0][:_LABEL_LENGTH]
+    # What is dated tells the runs of a job from each other, not the job.
+    folders = [piece for piece in folders if _DATED.fullmatch(piece) is None] or folders
     # The folder of a run of one file may say less than the file's name.
     alone = first.rank is None and _NUMBERED.match(first.stem)
     if folders and (not alone or _JOB.fullmatch(folders[-1])):

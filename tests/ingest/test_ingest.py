@@ -663,6 +663,24 @@ def test_config_is_words_in_one_order(tmp_path: Path) -> None:
     ]
 
 
+def test_a_folder_of_a_date_does_not_name_a_job(tmp_path: Path) -> None:
+    folders = {
+        "llama-7b/2026-01-28": "llama-7b",
+        "llama-7b/20260129-010702/attempt_0": "llama-7b",
+        "hydra/2026-01-28/12-30-45": "hydra",
+        "2026-01-30": "2026-01-30",
+        "logs/20260131": "20260131",
+        "40000001": "40000001",
+    }
+    for number, folder in enumerate(folders):
+        write(tmp_path / "in" / folder, {"plan.txt": plan_text(number + 1)})
+    lake = tmp_path / "lake"
+    run_ingest(tmp_path / "in", lake)
+    label_of = dict(rows(lake, "runs", "run_id, label"))
+    paths = rows(lake, "sources", "parse_dirpath(path), run_id")
+    assert {path: label_of[run_id] for path, run_id in paths} == folders
+
+
 def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> None:
     archive = write(
         tmp_path / "archive",
