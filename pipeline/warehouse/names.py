@@ -45,8 +45,10 @@ class NamedRun(NamedTuple):
         return tuple(name.lower() for name in (self.run_id, self.hash, self.label))
 
     def __str__(self) -> str:
-        """Return the name that a hint shows: one that finds this run and says which it is."""
-        return self.hash if self.hash == self.label else f"{self.hash} ({self.label})"
+        """Return what a hint shows: a name that finds this run, and what says which it is."""
+        label = None if self.hash == self.label else self.label
+        said = ", ".join(filter(None, [label, self.date and f"{self.date:%Y-%m-%d %H:%M}"]))
+        return f"{self.hash} ({said})" if said else self.hash
 
 
 def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:

@@ -66,19 +66,24 @@ def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) 
         (
             "gpt-",
             "'gpt-' matches 2 runs",
-            "use one of gpt-0002 (job008), gpt-0001 (job007)",
+            "use one of gpt-0002 (job008, 2024-01-03 00:00), gpt-0001 (job007, 2024-01-01 00:00)",
         ),  # not the one it is only part of
         (
             "000",
             "'000' matches 3 runs",
-            "use one of gpt-0002 (job008), gpt-0001 (job007), llama-gpt-0003",
+            "use one of gpt-0002 (job008, 2024-01-03 00:00), gpt-0001 (job007, 2024-01-01 00:00)"
+            ", llama-gpt-0003",
         ),
         (
             "sweep",
             "'sweep' matches 10 runs",
             f"use one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
         ),
-        ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001 (job007), "),
+        (
+            "gpt_0001",
+            "no run 'gpt_0001' in the lake",
+            "did you mean gpt-0001 (job007, 2024-01-01 00:00), ",
+        ),
         ("%", "no run '%' in the lake", "list them with: tracelake runs"),
     ],
 )
@@ -112,7 +117,8 @@ def test_the_latest_of_several_runs_needs_a_date_of_its_own(
             return
         with pytest.raises(UsageError, match=message) as caught:
             resolve_run(con, "latest")
-        assert caught.value.hint == "use one of 0, 1"
+        said = " (2024-01-01 00:00)" if dates[0] else ""
+        assert caught.value.hint == f"use one of 0{said}, 1{said}"
 
 
 def test_what_lists_and_advice_print_names_one_run(tracelake: Command, tmp_path: Path) -> None:
@@ -143,4 +149,4 @@ def test_what_lists_and_advice_print_names_one_run(tracelake: Command, tmp_path:
         compared = tracelake(*command, "--lake", lake.root)
         assert compared.code == 0
         assert re.findall(r"train-\d", compared.out)[:2] == ["train-4", f"train-{slow}"]
-    assert "train-5-0123abcd, " in (caught.value.hint or "")
+    assert "train-5-0123abcd (2024-01-05 00:00), " in (caught.value.hint or "")
