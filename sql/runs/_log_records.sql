@@ -1,9 +1,9 @@
 -- What the progress records of a log say about each step.
 -- A record with the batches of its epoch is printed for the batch of index I, which is step I + 1 of the
 -- epoch; any other is of the step that it names. A record over several batches gives none of them a
--- time, unless it says that its time is a mean of them. Where a record prints no time, samples
--- per second give that of its latest step. Where no record of the log prints one, and they print
--- tokens per second, the dates of two records give the mean between them.
+-- time, unless it says that its time is a mean of them. Where no record of the log prints a time,
+-- samples per second give that of the latest step of each, or else, where they print tokens per
+-- second, the dates of two records give the mean between them.
 -- A job that began again in its log prints steps once more, of which the later record counts. Other ranks
 -- print a step once more too, but at once, or with earlier dates, and never with other sizes.
 -- @internal
@@ -36,10 +36,11 @@ WITH records AS (
             WHEN isfinite(t.loss) OR t.nan_steps > 0 THEN least(1, coalesce(t.nan_steps, 0) / batches)
         END AS not_finite_ratio,
         t.time_basis,
-        t.samples_per_s,
+        bool_or(t.step_time_ns IS NOT NULL) OVER (PARTITION BY t.run_id) AS printed,
+        CASE WHEN NOT printed THEN t.samples_per_s END AS samples_per_s,
         coalesce(t.global_batch_size, r.global_batch_size) AS samples,
-        CASE WHEN t.tokens_per_s > 0 AND lag(t.step) OVER file = t.step - t.batches_covered
-            AND NOT bool_or(t.step_time_ns IS NOT NULL) OVER (PARTITION BY t.run_id)
+        CASE WHEN t.tokens_per_s > 0 AND NOT printed
+            AND lag(t.step) OVER file = t.step - t.batches_covered
             THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
         END AS between_us,
         between_us * t.tokens_per_s / batches AS tokens,
