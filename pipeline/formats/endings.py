@@ -22,6 +22,7 @@ _SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
 _IN_SCRIPT = r"\bline \d+: +\d+ "
 _DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)(?: +\(core dumped\))?"
 _TRAINS = r"\S*(?:python|torchrun|deepspeed|accelerate|srun|mpirun)"
+_INTERRUPTED = r"^KeyboardInterrupt:?\s*$|Detected KeyboardInterrupt, "
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
@@ -39,13 +40,15 @@ _KINDS = {
     r"|Current loss scale already at minimum|Minimum loss scale reached"
     r"|Loss is (?:nan|-?inf), stopping training|Loss became infinite or NaN at iteration"
     r"|nan loss encountered|loss contains a NaN",
-    "collective_timeout": r"Watchdog caught collective operation timeout: ",
+    "collective_timeout": r"Watchdog caught collective operation timeout: "
+    r"|ProcessGroup\w+'s watchdog got stuck for \d+ seconds",
     "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
     "nccl_error": _FAILED,
     _CANCELLED: r"=>> PBS: job killed: |\bTERM_[A-Z]+: job killed "
     rf"|{_SLURM}(?:ON \S+ )?CANCELLED AT "
-    r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: ",
+    r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: "
+    rf"|{_INTERRUPTED}",
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
     r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
@@ -60,6 +63,7 @@ _KINDS = {
 }
 # What Python prints below a traceback, which a job may survive or print when it has ended.
 _ERROR = r"[\w.]*(?:Error|Exception): "
+_BARE = r"[\w.]+(?:Error|Exception)\s*"  # of an error without a message
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
 _TRACEBACK = r"Traceback \(most recent call last\):\s*"
 # What stands above a traceback that ends no process, and between those of one cause.
@@ -70,7 +74,7 @@ _ASIDE = (
 _CHAINED = r"During handling of the above exception, .*|The above exception was the direct cause .*"
 _DONE = r".*\b[Tt]raining (?:complete|completed|done|finished)\b.*"
 LINE = (
-    rf"{_ERROR}.*|{_TRACEBACK}|{_ASIDE}|{_CHAINED}|{_DONE}"
+    rf"{_ERROR}.*|{_BARE}|{_TRACEBACK}|{_ASIDE}|{_CHAINED}|{_DONE}"
     rf"|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
 )
 """Expression of the lines that say what ended a job, or may explain it."""
@@ -82,8 +86,12 @@ _ABOVE = re.compile(
     re.ASCII,
 )
 # What may be said of a script or an interpreter that ends when the training is done.
-_AT_END = re.compile(rf"^(?:Killed|{_DIED})\s*$|{_IN_SCRIPT}|Fatal Python error: ", re.ASCII)
-_RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)", re.ASCII)
+_AT_END = re.compile(
+    rf"^(?:Killed|{_DIED})\s*$|{_IN_SCRIPT}|Fatal Python error: |{_INTERRUPTED}"
+    r"|'s watchdog got stuck ",
+    re.ASCII,
+)
+_RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)|({_BARE})", re.ASCII)
 # A scheduler ends a job that has reached a limit, whatever its processes say then.
 _LIMIT = re.compile(r" DUE TO |\bTERM_\w*LIMIT\b|=>> PBS: job killed: .* exceeded limit ", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
@@ -143,8 +151,8 @@ class Ending:
             self._warning = warning[0].strip(" .")
         elif above := _ABOVE.fullmatch(text):
             self._read_above(above.lastgroup)
-        elif raised := _RAISED.match(text):
-            error = _shortened(raised[1].strip(" ."))
+        elif (raised := _RAISED.fullmatch(text)) and (raised[1] or self._above == "trace"):
+            error = _shortened(raised[0 if raised[2] else 1].strip(" ."))
             if self._aside:
                 self._survived = self._survived or error
                 return

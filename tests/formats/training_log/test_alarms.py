@@ -316,6 +316,10 @@ _LAUNCHER = (
 _FAILED = "failed (exitcode: {}) local_rank: 1 (pid: 7) of binary: python"
 _STEP_ENDED = "0: slurmstepd: error: *** STEP 9.0 ON node007 CANCELLED AT 2026-04-01T12:13:27 ***"
 _SRUN = "srun: error: node007: task 0: Exited with exit code 1"
+_STUCK = (
+    "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring"
+    " enqueued collectives."
+)
 _SLURM = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some tasks have been OOM Killed."
 )
@@ -421,6 +425,17 @@ _SLURM = (
             "error",
             "OSError: [Errno 28] No space left on device",
         ),
+        ([_TRACEBACK, "[rank2]: AssertionError", _TORCHRUN], "error", "AssertionError"),
+        (["AssertionError"], None, None),
+        ([_TRACEBACK, "KeyboardInterrupt"], "cancelled", "KeyboardInterrupt"),
+        (["Detected KeyboardInterrupt, attempting graceful shutdown ..."], "cancelled", None),
+        (["ValueError: bad shard", "KeyboardInterrupt"], None, None),
+        (
+            [f"[rank0]:[F a.cpp:1169] [PG 0 Rank 0] {_STUCK}", _FAILED.format(-6), _TORCHRUN],
+            "collective_timeout",
+            _STUCK,
+        ),
+        (["Training complete", _STUCK, "KeyboardInterrupt"], None, None),
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),
         (
