@@ -48,7 +48,8 @@ class Updates(StepLines):
         values: dict[str, Any] = {
             column: number(pairs[key]) for key, column in _COLUMNS.items() if key in pairs
         }
-        if not values.get("tokens_per_s"):  # the first record has no interval: it prints 0
+        # The first record has no interval: it prints 0. Until 2019 it is a mean over the epoch.
+        if not values.get("tokens_per_s") or "train_inner" not in text:
             values.pop("tokens_per_s", None)
         times = self._elapsed.take(self.done, rounded_ns(pairs["wall"], 9))
         return [(self.done, None, {"logged_at": logged_at(text)[0], **values}), *times]

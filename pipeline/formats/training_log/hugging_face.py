@@ -2,7 +2,8 @@
 
 A record is a dict with the mean loss since the record before it. It has no step: the Trainer draws
 its bar again right behind it, and that bar has. Bars count whole seconds, so the time of a step is
-a mean over as many steps as take half a minute.
+a mean over as many steps as take half a minute. The Trainer of PaddleNLP, which has the same
+heading, prints lines with the step and the time since the record before.
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tracelake.formats.readers import number, whole
+from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
-from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
+from tracelake.formats.training_log.values import (
+    PRINTED,
+    StepLines,
+    StepValues,
+    gib,
+    value_of,
+)
 
 _BAR = re.compile(
     r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
@@ -26,7 +33,17 @@ _DICT = re.compile(r"\{'(loss|train_runtime)': [^{}]*\}")
 _VALUES = re.compile(r"'([^']+)': '?([^',{}]+)'?(?=[,}])")
 _OF = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s", re.ASCII)
-_COLUMNS = ("loss", "grad_norm", "learning_rate")
+_COLUMNS = (
+    *("loss", "grad_norm", "learning_rate"),
+    *("interval_tokens_per_second_per_device", "interval_hardware_tflops_per_device"),
+)
+_MEMORY = ("memory(GiB)", "max_memory_allocated")
+# Of PaddleNLP.
+_LINE = (
+    r"\bloss: [0-9nai.-][^,]*, learning_rate: .*\bglobal_step: [0-9]+, .*\binterval_runtime: [0-9]"
+)
+_INTERVAL = re.compile(rf"{_LINE}.*", re.ASCII)
+_PAIR = re.compile(rf"\b(\w+): ({PRINTED})(?=,|\s|$)", re.ASCII)
 _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second")
 
 
@@ -39,9 +56,12 @@ class Trainer(StepLines):
         behind: What another writer wrote behind the bar that was read last; None if it was no bar.
     """
 
-    LINES = r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': ).*"
+    LINES = (
+        r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': |, interval_runtime: ).*"
+    )
     HEADS = (
         (b"{'loss': ", rb"\{'loss': '?[0-9.nai-][^{}]*, 'learning_rate': '?[0-9]"),
+        (b", interval_runtime: ", _LINE.encode()),
         (b"{'train_runtime': ", rb"\{'train_runtime': '?[0-9]"),
         (b"Total train batch size (w. ", rb"Total train batch size \(w\. parallel[^)]*\) = [0-9]"),
     )
@@ -79,7 +99,9 @@ class Trainer(StepLines):
         if at:
             self.behind = text[at:].strip()
             return
-        if found := _DICT.search(text):
+        if "interval_runtime: " in text and (line := _INTERVAL.search(text)):
+            yield from self._interval(dict(_PAIR.findall(line[0])))
+        elif found := _DICT.search(text):
             values = dict(_VALUES.findall(found[0]))
             if found[1] == "loss":
                 self._anew |= self.ended
@@ -96,18 +118,32 @@ class Trainer(StepLines):
         again, self._waiting = self._waiting, None
         # The board of LLaMA-Factory has the record written twice, first by a logger of its own.
         waits |= again is not None and _as_the_board_prints(again) == _as_the_board_prints(values)
-        if of := _OF.fullmatch(values.get("global_step/max_steps", "")):  # of ms-swift
+        step = values.get("global_step") or values.get("step", "")  # `step` until 2020
+        # Of ms-swift, which calls it otherwise where Megatron-LM trains.
+        said = values.get("global_step/max_steps") or values.get("iteration", "")
+        if of := _OF.fullmatch(said):
             done = int(of[1])
             yield from self._record(done, int(of[2]), values)
             clock = _CLOCK.fullmatch(values.get("elapsed_time", ""))
             if clock and not self._has_bar:
                 yield from self._elapsed.take(done, clock_ns(*clock.groups()))
-        elif not (self._has_bar or waits) and (step := values.get("global_step", "")).isdecimal():
+        elif not (self._has_bar or waits) and step.isdecimal():
             yield from self._record(whole(step, 31), self._heading.get(STEPS, 0), values)
         elif waits:
             self._waiting = values
         elif counted := self._step_of(values):
             yield from self._record(counted, self._heading[STEPS], values)
+
+    def _interval(self, values: dict[str, str]) -> Iterator[StepValues]:
+        """Yield the record of a line of PaddleNLP, and the mean time of its steps."""
+        step, before = whole(values["global_step"], 31), self.done or 0
+        yield from self._record(step, self._heading.get(STEPS, 0), values)
+        spent_ns = rounded_ns(values["interval_runtime"], 9)
+        rate = number(values.get("interval_steps_per_second", "0"))
+        # A small rate has too few digits to tell how many steps there were.
+        covered = round(rate * spent_ns / SECOND_NS) if rate >= 0.05 else before and step - before
+        if 0 < covered <= step:
+            yield step, covered, {"step_time_ns": round(spent_ns / covered)}
 
     def _record(self, done: int, total: int, record: dict[str, str] | None) -> Iterator[StepValues]:
         """Yield the record that a dict is, if there is one, and keep how far the job is."""
@@ -118,8 +154,9 @@ class Trainer(StepLines):
         values: dict[str, Any] = {}
         for key in _COLUMNS:
             values |= value_of(key, record[key]) if key in record else {}
-        if "memory(GiB)" in record:
-            values["memory_bytes"] = gib(record["memory(GiB)"])
+        for key in _MEMORY:
+            if key in record:
+                values["memory_bytes"] = gib(record[key])
         yield done, None, values
 
     def _step_at(self, done: int, values: dict[str, str]) -> int | None:

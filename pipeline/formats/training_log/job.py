@@ -44,12 +44,12 @@ BATCH = "Total train batch size"
 _MICRO_BATCH, _ACCUMULATION = "Instantaneous batch size per device", "Gradient Accumulation steps"
 _TRAINABLE = "Number of trainable parameters"
 _WORDS = "|".join((EXAMPLES, EPOCHS, STEPS, BATCH, _MICRO_BATCH, _ACCUMULATION, _TRAINABLE))
-HEADING = rf".*(?:Running training \*+|(?:{_WORDS})[^=]* = [\d,]+)\s*"
+HEADING = rf".*(?:Running training \*+|(?:{_WORDS})[^=]* = [\d,]+(?:\.0)?)\s*"
 """Expression of the lines of the heading of a job."""
 
 _HEADING = re.compile(
     rf".*(?:\*{{5}} Running training \*{{5}}|\b({_WORDS})(?: \(w\. parallel[^)]*\))?"
-    r" = (\d[\d,]{0,15}))\s*",
+    r" = (\d[\d,]{0,15})(?:\.0)?)\s*",
     re.ASCII,
 )
 _HEADS = (" training ***", " = ")  # to look for that takes a tenth of the time

@@ -67,8 +67,8 @@ _LOOPS = (
         _OWN,
     ),
     _Loop(
-        " eta: ",
-        rf"\b(?:Epoch: \[{_EPOCH}(?:/(?P<epochs>\d{{1,6}}))?\]|Training) +{_AT}\] +eta: "
+        " data: ",  # LLaMA-Adapter and what came of it print no `eta`
+        rf"\b(?:Epoch: \[{_EPOCH}(?:/(?P<epochs>\d{{1,6}}))?\]|Training) +{_AT}\] +(?:eta|lr): "
         rf"{_GAP}\stime: (?P<time>{_N}) +data: (?P<data>{_N})",
         _LATEST_OF_EPOCH,
         window=20,
@@ -119,7 +119,7 @@ class Meters(StepLines):
 
     LINES = (
         r".*(?:\bEpoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bTrain: \[\d+/\d+\]\[ *\d+/\d+\]\s+eta "
-        r"|\bTrain(?: Epoch)?: \d+ \[ *\d+/\d+ \(|\] +eta: .*\stime: "
+        r"|\bTrain(?: Epoch)?: \d+ \[ *\d+/\d+ \(|\] +(?:eta|lr): .*\stime: "
         rf"|\sdata_time: {_N}|\bwindow_size=).*"
     )
     HEADS = tuple((loop.word.encode(), loop.line.encode()) for loop in _LOOPS)

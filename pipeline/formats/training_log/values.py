@@ -82,6 +82,7 @@ _NUMBERS = {
         *("throughput per gpu (tflop/s/gpu)", "compute per gpu (tflop/s/gpu)", "tflops"),
         *("[lm]tflops", "[lm]-tflops", "tflops per gpu", "model tflops per gpu"),
         *("tflop/s", "tflop/s/device", "tflops per sec per gpu"),
+        "interval hardware tflops per device",
     ),
     "tokens_per_s": (
         *("tokens per gpu (tokens/s/gpu)", "tokens per gpu per second (tgs)"),
@@ -89,6 +90,7 @@ _NUMBERS = {
         *("tokens per sec per gpu", "tokens-per-second-per-gpu"),
         *("tokens per second per gpu (tok/s/gpu)", "tokens/s/gpu inst/harmonic mean"),
         *("tokens/sec/gpu", "tokens/s/device", "tps", "wps"),
+        "interval tokens per second per device",
     ),
     "samples_per_s": ("samples per second",),
     "energy_j": ("energy per gpu (j/iter/gpu)",),
