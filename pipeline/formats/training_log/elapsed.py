@@ -14,7 +14,7 @@ class Elapsed:
     """Keeps what one file printed of a job: steps done, and the time since the start.
 
     A line that repeats the step of the line before shows a pause, as for an evaluation: its time is
-    that of no step.
+    that of no step, unless lines are printed within steps.
     """
 
     def __init__(self, tick_ns: int) -> None:
@@ -22,19 +22,25 @@ class Elapsed:
         self._done = self._since = 0  # steps at the latest line, and at the latest interval's end
         self._at_ns = self._from_ns = 0  # the time then
 
-    def take(self, done: int, at_ns: int) -> list[StepValues]:
+    def take(self, done: int, at_ns: int, *, waited: bool = True) -> list[StepValues]:
         """Return the mean time of the steps of an interval that ends here.
 
         Nothing while it is too short for the ticks of the printed time. The first interval of a job
         begins with its first line that has a step: what was before it is unknown.
+
+        Args:
+            done: Steps done.
+            at_ns: The printed time.
+            waited: Nothing was trained since the line before, if that has the same step.
         """
         if done < self._done or at_ns < self._at_ns or not self._since:  # a job begins
             self._since, self._from_ns = done, at_ns
-        elif done == self._done:
+        elif done == self._done and waited:
             self._from_ns += at_ns - self._at_ns
+        within = done == self._done and not waited
         self._done, self._at_ns = done, at_ns
         steps, time_ns = done - self._since, at_ns - self._from_ns
-        if not steps or time_ns < _TICKS * self._tick_ns:
+        if within or not steps or time_ns < _TICKS * self._tick_ns:
             return []
         self._since, self._from_ns = done, at_ns
         return [(done, steps, {"step_time_ns": round(time_ns / steps)})]

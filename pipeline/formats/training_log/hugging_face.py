@@ -25,7 +25,7 @@ from tracelake.formats.training_log.values import (
 
 _BAR = re.compile(
     r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
-    r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:[^\]{]*\])?",
+    r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:([^\]{]*)\])?",
     re.ASCII,
 )
 # A record, and the summary behind the last one.
@@ -77,6 +77,7 @@ class Trainer(StepLines):
         self._has_bar = False
         self._anew = False  # another training followed, without a heading of its own
         self._between = False  # a bar came since the latest dict
+        self._aside = False  # a bar of another loop came since the latest one of the job
         self._digits = 0  # most that an epoch was printed with: zeros at its end are left out
 
     def read(self, text: str) -> Iterator[StepValues]:
@@ -89,13 +90,16 @@ class Trainer(StepLines):
             # Other loops draw bars, too: only behind a record a bar is the job's by its place.
             certain = self.total is not None and self.total == job and not self._anew
             if total not in (self.total, job) and (certain or not self._waiting):
+                self._aside = True
                 break
             at, self._has_bar = bar.end(), True
+            # With values behind it, a bar is drawn again for each micro-batch.
+            waited, self._aside = self._aside or not bar[6], False
             waiting, self._waiting = self._waiting, None
             if waiting and (step := self._step_at(done, waiting)):
                 yield from self._record(step, total, waiting)
             yield from self._record(done, total, None)
-            yield from self._elapsed.take(done, clock_ns(bar[3], bar[4], bar[5]))
+            yield from self._elapsed.take(done, clock_ns(bar[3], bar[4], bar[5]), waited=waited)
         if at:
             self.behind = text[at:].strip()
             return
