@@ -7,6 +7,7 @@ from tracelake.formats.training_log.values import StepValues
 SECOND_NS, MILLISECOND_NS = 1_000_000_000, 1_000_000
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 """Seconds of each."""
+_PAUSES = 3  # that a job may have in its first steps
 _TICKS = 30  # of the printed time, so that what it leaves out is at most 3 % of an interval
 
 
@@ -14,13 +15,16 @@ class Elapsed:
     """Keeps what one file printed of a job: steps done, and the time since the start.
 
     A line that repeats the step of the line before shows a pause, as for an evaluation: its time is
-    that of no step, unless lines are printed within steps.
+    that of no step. It is no pause where lines are printed within steps, or by several processes
+    that began at different times: then most steps have one.
     """
 
     def __init__(self, tick_ns: int) -> None:
         self._tick_ns = tick_ns
         self._done = self._since = 0  # steps at the latest line, and at the latest interval's end
         self._at_ns = self._from_ns = 0  # the time then
+        self._paused_ns = 0  # since the latest interval's end
+        self._pauses = self._steps = 0  # of the file
 
     def take(self, done: int, at_ns: int, *, waited: bool = True) -> list[StepValues]:
         """Return the mean time of the steps of an interval that ends here.
@@ -33,17 +37,25 @@ class Elapsed:
             at_ns: The printed time.
             waited: Nothing was trained since the line before, if that has the same step.
         """
+        again = done == self._done and self._since > 0
         if done < self._done or at_ns < self._at_ns or not self._since:  # a job begins
-            self._since, self._from_ns = done, at_ns
-        elif done == self._done and waited:
-            self._from_ns += at_ns - self._at_ns
-        within = done == self._done and not waited
+            self._end(done, at_ns)
+        elif again and waited and at_ns > self._at_ns:
+            self._paused_ns += at_ns - self._at_ns
+            self._pauses += 1
+        elif not again:
+            self._steps += done - self._done
         self._done, self._at_ns = done, at_ns
-        steps, time_ns = done - self._since, at_ns - self._from_ns
-        if within or not steps or time_ns < _TICKS * self._tick_ns:
+        paused_ns = 0 if self._pauses > max(_PAUSES, self._steps / 2) else self._paused_ns
+        steps, time_ns = done - self._since, at_ns - self._from_ns - paused_ns
+        if again or not steps or time_ns < _TICKS * self._tick_ns:
             return []
-        self._since, self._from_ns = done, at_ns
+        self._end(done, at_ns)
         return [(done, steps, {"step_time_ns": round(time_ns / steps)})]
+
+    def _end(self, done: int, at_ns: int) -> None:
+        """End an interval, so that the next one begins."""
+        self._since, self._from_ns, self._paused_ns = done, at_ns, 0
 
 
 def clock_ns(*parts: str | None) -> int:
