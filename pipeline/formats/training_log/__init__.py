@@ -28,6 +28,7 @@ from tracelake.formats.training_log.hugging_face import Trainer
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, MODEL, JobLines
 from tracelake.formats.training_log.llama_factory import History
 from tracelake.formats.training_log.meters import Meters
+from tracelake.formats.training_log.mindformers import Losses
 from tracelake.formats.training_log.nano import Nano
 from tracelake.formats.training_log.processes import group, joined
 from tracelake.formats.training_log.reinforcement import LAUNCHERS, Reinforcement
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from tracelake.formats.training_log.alike import Records
 
 # Of trainers with a module each, in the order in which a line is shown to them.
-_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates)
+_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates, Losses)
 _TRAINERS: tuple[type[StepLines], ...] = (Trainer, *_OTHERS)
 _RECORDS: Heads = (
     (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),
