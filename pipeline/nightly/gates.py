@@ -183,7 +183,7 @@ def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
         drop += ", or remove files without a manifest: tracelake gc"
     return InputError(
         f"{left_out} {counted(len(parts), 'part file')} cannot be used: {some(parts, _SEEN)}",
-        hint="all others are in the warehouse; ingest their input again, put the"
+        hint="all others are in the warehouse; give their input to tracelake run again, put the"
         f" files or manifests back from a backup{drop}",
     )
 

@@ -151,6 +151,7 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     left_out = tracelake("run", archive, "--lake", path, "--fail-on", "faults")
     assert left_out.code == 3
     assert "1 run left out" in left_out.err
+    assert "give their input to tracelake run" in left_out.err  # ingest reads no part
     assert "1 gate of 1 failed" in left_out.err
     seen = tracelake(
         "query", "SELECT subject FROM findings WHERE kind = 'data_lost'", "--lake", path
