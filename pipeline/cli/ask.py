@@ -135,6 +135,8 @@ def answer(
         return
     print_table(found, form, output)
     typer.echo(f"\n{saved.question} {saved.reading}")
+    if found.num_rows == values.get("top"):
+        typer.echo(f"At most {found.num_rows} rows are shown; --param top=N shows N.")
 
 
 @command(epilog="Example: tracelake examples")

@@ -149,7 +149,10 @@ class _Tools:
             return {"questions": examples_table().to_pylist()}
         saved = example(name)
         named = {"run": self._do(lambda con: resolve_run(con, run))} if run else {}
-        answer = self._rows(saved.body, saved.bind(named), max_rows)
+        values = saved.bind(named)
+        if "top" in values:
+            values["top"] = MAX_ROWS + 1  # it is max_rows that cuts, and that says so
+        answer = self._rows(saved.body, values, max_rows)
         return {"question": saved.question, "reading": saved.reading, **answer}
 
     def describe(self, table: str = "") -> Document:

@@ -47,7 +47,7 @@ def ask(lake: Lake, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
 
 
 def test_every_tool_answers_with_reasons_and_lines(sample_lake: Lake) -> None:
-    tools, found, incidents, shown, changed, asked, listed, tables, rows, fixed = ask(
+    tools, found, incidents, shown, changed, asked, listed, tables, rows, fixed, *steps = ask(
         sample_lake,
         ("findings", {"run": "173a"}),
         ("incidents", {}),
@@ -58,6 +58,8 @@ def test_every_tool_answers_with_reasons_and_lines(sample_lake: Lake) -> None:
         ("describe", {"table": "straggler_ranks"}),
         ("query", {"sql": "FROM ops WHERE run_id = $r", "params": {"r": SLOW}, "max_rows": 3}),
         ("whatif", {"run": "173a", "fix": "rank=2"}),
+        ("ask", {"name": "worst_steps", "max_rows": 10}),
+        ("ask", {"name": "worst_steps"}),
     )
     assert tools.keys() == {
         *("query", "ask", "describe", "findings", "incidents", "show", "diff", "whatif"),
@@ -83,6 +85,7 @@ def test_every_tool_answers_with_reasons_and_lines(sample_lake: Lake) -> None:
     assert "slow_ranks" in {question["name"] for question in listed["questions"]}
     assert "slowdown" in {column["column"] for column in tables["rows"]}
     assert (rows["row_count"], rows["truncated"]) == (3, True)
+    assert [(some["row_count"], some["truncated"]) for some in steps] == [(10, True), (22, False)]
     assert [e["where"].rsplit(":", 1)[1] for e in rows["evidence"]] == [
         str(row["line"]) for row in rows["rows"]
     ]

@@ -765,6 +765,9 @@ def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Pat
     assert [row["rank"] for row in json.loads(asked.out)] == [2]
     nothing = tracelake("ask", "why", "job000", "--lake", lake)
     assert (nothing.code, nothing.out.startswith("No rows. What is wrong")) == (0, True)
+    two = ("ask", "collective_time", "job000", "--lake", lake, "--param", "top=2")
+    assert tracelake(*two).out.endswith("At most 2 rows are shown; --param top=N shows N.\n")
+    assert "At most" not in tracelake(*two[:-1], "top=1000").out
     whole_lake = tracelake("ask", "trend", "job000", "--lake", lake)
     assert (whole_lake.code, "not of one run" in whole_lake.err) == (2, True)
 
