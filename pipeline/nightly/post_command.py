@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from tracelake.base.errors import UsageError
@@ -36,6 +37,10 @@ class PostCommand:
         if not words:
             raise UsageError("--post names no program")
         if shutil.which(words[0]) is None:
+            if Path(words[0]).is_file():
+                raise UsageError(
+                    f"--post: {words[0]!r} cannot be executed", hint=f"chmod +x {words[0]}"
+                )
             raise UsageError(
                 f"--post: no program {words[0]!r}",
                 hint="give its absolute path: a scheduler's PATH is short",

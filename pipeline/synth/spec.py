@@ -179,7 +179,7 @@ class Spec:
         if unknown or not self.formats:
             raise UsageError(
                 f"no format {', '.join(unknown)}" if unknown else "no format given",
-                hint=f"use any of {', '.join(FORMATS)}",
+                hint=f"use any of {', '.join(FORMATS)}; --formats once for each",
             )
         for name, (least, most) in _RANGES.items():
             self._require(name, least, most)

@@ -93,7 +93,7 @@ def read_fix(text: str) -> Change:
         hint = "use micro-batches=N with a whole number from 1 to 999999"
     known = subject in _SUBJECTS and value and (subject == "kind" or value.isdecimal())
     if not known and text != "split=even":
-        raise UsageError(f"--fix {text}", hint=hint)
+        raise UsageError(f"--fix {text} is no change of a replay", hint=hint)
     return Change(subject, _SHORT.get(value, value))
 
 
@@ -106,7 +106,7 @@ def read_scale(text: str) -> Change:
     kind, _, factor = text.rpartition("=")
     if not kind or not _FACTOR.fullmatch(factor):
         raise UsageError(
-            f"--scale {text}",
+            f"--scale {text} is not a kind of operation and a factor",
             hint="use KIND=FACTOR with a factor below 10000 and at most 6 decimals, such as"
             " forward=0.9",
         )

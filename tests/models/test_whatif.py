@@ -269,7 +269,7 @@ def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
         assert (question["gpu_hours_saved"] > 0) == (batches > 8)
     for wrong in ("micro-batches=0", "split=3,5", "link=a-b"):
         done = tracelake(*asked, wrong)
-        assert (done.code, f"--fix {wrong}" in done.err) == (2, True)
+        assert (done.code, f"--fix {wrong} is no change" in done.err) == (2, True)
     shown = tracelake("whatif", run, "--lake", lake.root, "--fix", "micro-batches=1").out
     assert "What if  1 micro-batch\n" in shown
     assert "for 0.125 times the samples: a sample takes" in shown

@@ -549,6 +549,7 @@ def test_what_stands_in_the_way_of_a_lock_is_no_bug(
         (["--wait", "long"], "invalid --wait 'long'"),
         (["--wait", "999999w"], "invalid --wait '999999w'"),
         (["--post", "no-such-program"], "--post: no program 'no-such-program'"),
+        (["--post", __file__], f"cannot be executed\n  next:  chmod +x {__file__}"),
         (["--post", "'unclosed"], "No closing quotation"),
         (["--post", ""], "--post names no program"),
     ],
