@@ -69,6 +69,11 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
                 f"{counted(new, 'run')} came in after the last build, which gives them labels:"
                 " bring them in with tracelake build"
             )
+        elif forget:  # a name like it is of a run that is in the lake
+            error.hint = (
+                "a run that was dropped before goes by its id, which"
+                " tracelake ingest INPUT --dry-run lists"
+            )
         raise
     return [_candidate(lake, snapshot, known[run_id], runs[run_id].date) for run_id in chosen]
 

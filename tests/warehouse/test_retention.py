@@ -182,6 +182,11 @@ def test_the_command_says_what_it_would_drop_and_drops_it(lake: Lake, tracelake:
     assert rows(lake, "SELECT run_id FROM runs") == [("c",)]
     forgot = tracelake("drop", "a", "--forget", "--lake", lake.root)
     assert forgot.err.startswith("deleted 0 runs, 0 files, 0 B; 1 run of earlier deletions forgot")
+    commit_run(lake, "job2-5c5c5c5c", log_run(label="job2"))
+    build(lake)
+    unknown = tracelake("drop", "job1", "--forget", "--lake", lake.root, "--dry-run")
+    assert (unknown.code, "did you mean" in unknown.err) == (2, False)
+    assert "goes by its id" in unknown.err
 
 
 def test_a_label_that_no_build_has_seen_is_no_reason_to_delete_another_run(
