@@ -17,7 +17,7 @@ FROM (
             WHEN 'other_trace' THEN 'Write a trace with torch.profiler, and read that of each rank.'
             WHEN 'utf_16' THEN 'Convert it: iconv -f UTF-16 -t UTF-8.'
             WHEN 'quoted' THEN 'If it is a log, name it as an input, outside of an archive.'
-            WHEN 'no_records' THEN 'Drop --input-format, or copy the file again.'
+            WHEN 'no_records' THEN 'See why the job wrote no record, or drop --input-format.'
             WHEN 'ambiguous' THEN 'Choose a format with --input-format.'
             WHEN 'expands_too_far' THEN 'Raise --max-expand, if its size is as expected.'
             WHEN 'nested_archive' THEN 'Extract it.'

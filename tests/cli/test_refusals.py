@@ -125,6 +125,7 @@ def test_an_input_of_no_use_is_told_what_to_do_about_it(
         ('[{"name": "process_name", "args": {"name": "NPU"}, "ph": "M", "pid": 1}]', "other_trace"),
         ('[{"name": "x", "phone": "X"}]', "no_format"),
         (" iteration 5/ 9 | elapsed time per iteration (ms): 812.3 |\n".encode("utf-16"), "utf_16"),
+        ("node0:1:1 [0] NCCL INFO NCCL version 2.26.2+cuda12.2\n", "no_records"),
     ],
 )  # fmt: skip
 def test_files_that_say_too_little_are_told_apart(
@@ -136,6 +137,7 @@ def test_files_that_say_too_little_are_told_apart(
         "no_times": "read the output of the job instead",
         "other_trace": "write a trace with",
         "utf_16": "convert it: iconv -f UTF-16 -t UTF-8",
+        "no_records": "see why the job wrote no record, or drop --input-format",
     }
     assert (done.code, f"nothing usable ({reason}: left)" in done.err) == (3, True), done.err
     assert f"next:  {nexts.get(reason, 'list the known formats')}" in done.err
