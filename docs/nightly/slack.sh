@@ -6,7 +6,7 @@ message=$(jq '
 def link: if .report_url then "<\(.report_url)|report>" else .report // empty end;
 def text: gsub("&"; "&amp;") | gsub("<"; "&lt;") | gsub(">"; "&gt;");
 def incident: "*\(.subject | text)*\(if .latest_run then " in \(.latest_run | text)" else "" end) (\(.kind), \(.severity), incident \(.incident))"
-    + (if .cost_gpu_hours_per_day then ": \({at_most: "up to ", at_least: "at least "}[.cost_bound // ""] // "")\(.cost_gpu_hours_per_day | round) GPU h a day" else "" end)
+    + (if .cost_gpu_hours_per_day then ": \({at_most: "up to ", at_least: "at least "}[.cost_bound // ""] // "")\(.cost_gpu_hours_per_day * 10 | round / 10) GPU h a day" else "" end)
     + "\n\(.evidence // "" | text)\n\(.advice // "" | text)";
 (.incidents // []) as $open
 | ([$open[] | select(.new)]) as $new

@@ -271,7 +271,7 @@ def test_a_channel_is_told_what_went_wrong(tmp_path: Path) -> None:
     ]
     blocks = [block["text"]["text"] for block in json.loads(given)["blocks"]]
     assert blocks[1:] == [
-        "*rank 2* (straggler, critical, incident 9a471160): up to 18 GPU h a day\n"
+        "*rank 2* (straggler, critical, incident 9a471160): up to 18.2 GPU h a day\n"
         "rank 2 &lt;stage 0&gt; is slow.\n"
     ]
 
