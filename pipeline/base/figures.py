@@ -62,7 +62,7 @@ def percent(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """Return a relative change."""
-    return "" if value is None else f"{100 * value:+,.1f} %"
+    return "" if value is None else f"{100 * value:+z,.1f} %"
 
 
 def speed(value: float | None) -> str:

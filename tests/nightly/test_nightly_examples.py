@@ -266,7 +266,7 @@ def test_a_channel_is_told_what_went_wrong(tmp_path: Path) -> None:
         "tracelake ended with 5 on /data/lake",
         'says "no"',
         "straggler: 3 in 2 runs",
-        "2 incidents open, 1 new",
+        "2 open incidents, 1 new",
         "<https://reports.example.com/2026-11-21.html|report>",
     ]
     blocks = [block["text"]["text"] for block in json.loads(given)["blocks"]]
@@ -280,7 +280,7 @@ def test_a_channel_is_told_of_a_new_incident_once(tmp_path: Path) -> None:
     fine = {**ACCOUNT, "exit_code": 0, "errors": []}
     called = post("slack.sh", fine, tmp_path)
     assert called is not None
-    assert json.loads(called[2])["text"].startswith("tracelake: 1 new incidents on /data/lake\n")
+    assert json.loads(called[2])["text"].startswith("tracelake: 1 new incident on /data/lake\n")
     (tmp_path / "arguments").unlink()
     assert post("slack.sh", {**fine, "incidents": ACCOUNT["incidents"][1:]}, tmp_path) is None
 
