@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from tracelake.synth.network import Arrive, Post, Program, Receive, run
+from tracelake.synth.network import Meet, Program, run
 from tracelake.synth.spec import Spec, ticks
 from tracelake.synth.work import (
     Call,
@@ -178,12 +178,12 @@ class Worker:
                 spans.append((yield from self._meet(part, hidden)))
         self._record(name, start, spans=tuple(spans))
 
-    def _meet(self, call: Call, hidden: int | None = None) -> Generator[Arrive, int, Span]:
+    def _meet(self, call: Call, hidden: int | None = None) -> Generator[Meet, int, Span]:
         members = self.spec.group(call.group, self.rank)
         self._meetings[call.group] += 1
         start, cost = self.clock, call.cost(self.spec, len(members))
         key = (call.group, members, self._meetings[call.group])
-        latest = yield Arrive(key, len(members), start)
+        latest = yield Meet(key, start, len(members))
         self.clock = max(latest + cost, start + (hidden or 0))
         return Span(call, start, self.clock, latest, cost)
 
@@ -201,19 +201,18 @@ class Worker:
         key = self._message(way, chunk, batch, sending=True)
         if key is not None:
             start = self._begin()
-            yield Post(key, start)
-            self._transfer(f"send_{way}", start, start)
+            self._transfer(f"send_{way}", start, (yield Meet(key, start)))
 
     def _receive(self, way: str, chunk: int, batch: int) -> Program:
         key = self._message(way, chunk, batch, sending=False)
         if key is not None:
             start = self._begin()
-            self._transfer(f"recv_{way}", start, (yield Receive(key)))
+            self._transfer(f"recv_{way}", start, (yield Meet(key)))
 
     def _exchange(self, out: str, out_batch: int, into: str, into_batch: int) -> Program:
         start = self._begin()
-        yield Post(self._message(out, 0, out_batch, sending=True), start)
-        sent = yield Receive(self._message(into, 0, into_batch, sending=False))
+        yield Meet(self._message(out, 0, out_batch, sending=True), start)
+        sent = yield Meet(self._message(into, 0, into_batch, sending=False))
         self._transfer(f"send_{out}", start, sent, fused=True)
         self._transfer(f"recv_{into}", start, sent, fused=True)
 
@@ -231,7 +230,7 @@ class Worker:
         start = self._begin()
         if self.spec.synchronous_steps:
             everyone = self.spec.group("world", self.rank)
-            self.clock = yield Arrive(("world", self._step), len(everyone), start)
+            self.clock = yield Meet(("world", self._step), start, len(everyone))
         self.clock += ticks(self.spec.optimizer_ms)
         self._record("optimizer_step", start)
 

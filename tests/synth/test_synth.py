@@ -15,7 +15,7 @@ import pytest
 
 from tests.synth_reading import SMALL, Line, Row, by_step, read_trace, run_of, ticks, traces
 from tracelake.synth.archive import write_archive
-from tracelake.synth.network import Program, Receive, run
+from tracelake.synth.network import Meet, Program, run
 from tracelake.synth.spec import Spec
 
 # No communication time, no host time: what is left of a step is its schedule.
@@ -401,7 +401,7 @@ def test_lines_look_like_those_of_real_traces(tmp_path: Path, corpus: Path) -> N
 
 def test_a_schedule_that_never_ends_is_told() -> None:
     def waits(key: str) -> Program:
-        yield Receive(key)
+        yield Meet(key)
 
     with pytest.raises(RuntimeError, match=r"forever: \[0, 1\]"):
         run({0: waits("a"), 1: waits("b")})
