@@ -25,13 +25,11 @@ Head = tuple[FileRef, bytes]
 """An input with its first decompressed bytes, ready to be sniffed."""
 
 # Types of headers that only give the name or the times of the next member.
-_EXTENSION_BYTES = 1 << 20
-_EXTENSIONS = frozenset(
-    (
-        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    )
+_EXTENSIONS = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
 )
+_EXTENSION_BYTES = 1 << 20
 
 
 def is_zip(head: bytes) -> bool:

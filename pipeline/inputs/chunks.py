@@ -29,7 +29,7 @@ from tracelake.formats.ledger import (
     Fault,
     Ledger,
 )
-from tracelake.inputs.sources import Opened, Read, Source
+from tracelake.inputs.sources import Read, Source
 from tracelake.inputs.streams import DECODE_ERRORS, Codec, ExpandedTooFarError
 from tracelake.kernels.numbers import line_ends
 
@@ -132,7 +132,7 @@ class ChunkReader:
         self._ledger = ledger
         self._cut_lines = cut_lines
         self._reading: _Reading | None = None
-        self._opened: Opened | None = None
+        self._opened = contextlib.ExitStack()  # the source that is being read
 
     def chunks(
         self, buffers: tuple[Buffer, Buffer], executor: Executor
@@ -156,7 +156,7 @@ class ChunkReader:
                 current, ahead = ahead, current
             yield self._hand_out(chunk, filling)
         finally:
-            self._shut()
+            self._opened.close()
 
     def _hand_out(self, chunk: Chunk, filling: _Filling) -> tuple[Chunk, int]:
         for note in filling.notes:
@@ -216,18 +216,10 @@ class ChunkReader:
 
     def _open(self, source: Source, filling: _Filling) -> _Reading | None:
         try:
-            opened = source.open()
-            reading = _Reading(source, *opened.__enter__())
+            return _Reading(source, *self._opened.enter_context(source.open()))
         except DECODE_ERRORS as error:
             filling.notes.append(_damage_note(source, error))
             return None
-        self._opened = opened
-        return reading
-
-    def _shut(self) -> None:
-        if self._opened is not None:
-            self._opened.__exit__(None, None, None)
-            self._opened = None
 
     def _read(self, reading: _Reading, filling: _Filling) -> None:
         """Read until one byte of the buffer is free or the source ends."""
@@ -269,7 +261,7 @@ class ChunkReader:
             reading.within_line = filling.buffer.raw[stop - 1] != _NEWLINE
 
     def _close(self, reading: _Reading, filling: _Filling) -> None:
-        self._shut()
+        self._opened.close()
         self._reading = None
         source = reading.source
         reading.found.content_hash = reading.hash.hexdigest()

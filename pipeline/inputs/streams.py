@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import functools
 import gzip
 import io
 import itertools
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 from isal import igzip, isal_zlib
@@ -51,24 +52,13 @@ class Codec:
     name: str
     suffix: str
     magic: bytes
-    open: Callable[[IO[bytes]], IO[bytes]]
-    patient: Callable[[IO[bytes]], IO[bytes]]
+    open: Callable[[IO[bytes]], Any]
+    patient: Callable[[IO[bytes]], Any]
 
 
-def _open_gzip(raw: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], igzip.IGzipFile(fileobj=raw, mode="rb"))  # type: ignore[no-untyped-call]
-
-
-def _open_gzip_patiently(raw: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb"))
-
-
-def _open_zstd(raw: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
-
-
+_open_zstd = functools.partial(pa.CompressedInputStream, compression="zstd")
 CODECS = (
-    Codec("gzip", ".gz", b"\x1f\x8b", _open_gzip, _open_gzip_patiently),
+    Codec("gzip", ".gz", b"\x1f\x8b", igzip.open, gzip.open),
     Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", _open_zstd, _open_zstd),
     Codec("bzip2", ".bz2", b"BZh", bz2.BZ2File, bz2.BZ2File),
     Codec("xz", ".xz", b"\xfd7zXZ\x00", lzma.LZMAFile, lzma.LZMAFile),
@@ -140,11 +130,8 @@ def codec_of(head: bytes) -> Codec | None:
 
 def strip_suffix(path: str) -> str:
     """Return the path without the suffix of a compression."""
-    lowered = path.lower()
-    if not lowered.endswith(_SUFFIXES):
-        return path
-    suffix = next(suffix for suffix in _SUFFIXES if lowered.endswith(suffix))
-    return path[: len(path) - len(suffix)]
+    stem, dot, suffix = path.rpartition(".")
+    return stem if dot + suffix.lower() in _SUFFIXES else path
 
 
 def open_file(entry: FileRef) -> RawFile:
