@@ -18,6 +18,7 @@ Mask = npt.NDArray[np.bool_]
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
 _ENTRY = pa.struct([ATTRIBUTES.key_field, ATTRIBUTES.item_field])
 _SHAPE = pa.list_(pa.int64())
+_ALL = np.empty(0, np.int64)
 
 
 def text_of(raw: bytes) -> str:
@@ -86,22 +87,11 @@ def stored(values: npt.NDArray[np.integer], kind: pa.DataType, given: pa.Buffer 
 
 
 @kernel
-def _copy(values: npt.NDArray[np.integer], out: npt.NDArray[np.integer]) -> int:
-    """Copy numbers, with 0 for NULL; return how many are NULL."""
+def _copy(values: npt.NDArray[np.integer], at: Longs, out: npt.NDArray[np.integer]) -> int:
+    """Copy the numbers at these indices, or all, with 0 for NULL; return how many are NULL."""
     missing = 0
-    for i in range(values.size):
-        given = values[i] != NULL
-        out[i] = values[i] if given else 0
-        missing += not given
-    return missing
-
-
-@kernel
-def _gather(values: npt.NDArray[np.integer], at: Longs, out: npt.NDArray[np.integer]) -> int:
-    """Copy the numbers at these indices, with 0 for NULL; return how many are NULL."""
-    missing = 0
-    for i in range(at.size):
-        value = values[at[i]]
+    for i in range(out.size):
+        value = values[at[i] if at.size else i]
         given = value != NULL
         out[i] = value if given else 0
         missing += not given
@@ -113,7 +103,7 @@ def numbers(
 ) -> pa.Array:
     """Return integers as an Arrow array, at certain indices or all; NULL where NULL."""
     out = np.empty((values if at is None else at).size, kind.to_pandas_dtype())
-    missing = _copy(values, out) if at is None else _gather(values, at, out)
+    missing = _copy(values, _ALL if at is None else at, out)
     if missing == out.size:
         return nulls(kind, missing)
     given = bitmap((values if at is None else values[at]) != NULL) if missing else None
