@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -30,7 +31,7 @@ from tracelake.formats.rank_trace.layout import ROWS, SPAN_FIRST
 from tracelake.formats.rank_trace.names import folder_of, name_of
 from tracelake.formats.rank_trace.reader import UNKNOWN_DTYPE, Reader
 from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
-from tracelake.formats.starts import Unit, stamp_of, starts
+from tracelake.formats.starts import Unit, runs_of, stamp_of, starts
 from tracelake.schema.topology import stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
@@ -92,37 +93,30 @@ def facts(path: str, head: bytes) -> FileFacts:
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Return runs of files, in order of their first file."""
-    runs: list[list[FileFacts]] = []
-    named: dict[str, list[FileFacts]] = defaultdict(list)
-    folders: dict[tuple[str, str], dict[str, list[FileFacts]]] = defaultdict(dict)
-    for file in files:
-        if file.run is not None:
-            named[file.run].append(file)
-        elif file.topology:
-            folder = folder_of(file.path)
-            siblings = folders[folder.parent, file.stem]
-            siblings.setdefault(folder.node, []).append(file)
-        else:
-            runs.append([file])
-    runs.extend(named.values())
-    for siblings in folders.values():
-        alone = [
-            [file for (file,) in start]
-            for found in siblings.values()
-            for start in _by_start(([file] for file in found), gap_seconds)
-        ]
-        if len(siblings) > 1:  # starts of several folders may be those of runs on several hosts
-            alone = [run for start in _by_start(alone, gap_seconds) for run in _hosted(start)]
-        runs.extend(alone)
+    siblings: dict[tuple[str | None, ...], list[list[FileFacts]]] = defaultdict(list)
+    for run in runs_of(files, gap_seconds, job_of=_job):
+        siblings[run[0].run, *_job(run[0])[:2]].append(run)
+    runs = []
+    for found in siblings.values():
+        if len({_job(run[0]) for run in found}) == 1:
+            runs += found
+            continue
+        # Starts of several folders may be those of runs on several hosts.
+        units = [Unit(_first_stamp(run), frozenset(file.rank for file in run)) for run in found]
+        for start in starts(units, gap_seconds):
+            runs += _hosted([found[i] for i in start])
     ordered = [sorted(run, key=lambda f: f.path) for run in runs]
     return sorted(ordered, key=lambda run: run[0].path)
 
 
-def _by_start(parts: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[list[FileFacts]]]:
-    """Return the parts of each start: files, or those of a folder that belong together."""
-    ordered = sorted(parts, key=lambda part: part[0].path)
-    units = [Unit(part[0].stamp, frozenset(file.rank for file in part)) for part in ordered]
-    return [[ordered[i] for i in start] for start in starts(units, gap_seconds)]
+def _job(file: FileFacts) -> tuple[str, ...]:
+    """Return what tells jobs in a folder apart: the folder above it, configuration and folder."""
+    folder = folder_of(file.path)
+    return (folder.parent, file.stem, folder.node) if file.topology else ("", file.path)
+
+
+def _first_stamp(run: Iterable[FileFacts]) -> datetime | None:
+    return min((file.stamp for file in run), key=lambda stamp: stamp or datetime.min)
 
 
 def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
