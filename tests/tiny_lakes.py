@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, kind, overlapped, pass_of
+from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, KINDS, PASSES, overlapped
 from tracelake.lake.layout import partition_of
 from tracelake.lake.manifest import Change, RunEntry
 from tracelake.lake.store import Lake
@@ -60,10 +60,10 @@ def with_meanings(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     if table == "ops" and row.get("op"):
         other = "other" if row.get("category") and row["op"] != "ddp_grad_comm" else None
-        known = {"kind": kind(row["op"]) or other, "pass": pass_of(row["op"])}
+        known = {"kind": KINDS.get(row["op"]) or other, "pass": PASSES.get(row["op"])}
     elif table == "comms":
         inside = row.get("parent_op") or row.get("raw_func") or ""
-        known = {"pass": pass_of(inside), "overlapped": overlapped(row.get("caller") or "")}
+        known = {"pass": PASSES.get(inside), "overlapped": overlapped(row.get("caller") or "")}
     elif table == "runs":
         known = {"clock_tick_ns": CLOCK_TICK_NS}
     return {**known, **row}

@@ -49,8 +49,7 @@ _CATEGORIES = {
     "optimizer_step": "optimizer",
     "ddp_grad_comm": "collective",
 }
-# Rows of ddp_grad_comm describe a buffer: they have no kind.
-_KINDS = {
+KINDS = {
     **dict.fromkeys(_OP_GROUPS, "gradient_sync"),
     "forward_step": "forward",
     "backward_step": "backward",
@@ -62,10 +61,14 @@ _KINDS = {
     "recv_backward": "recv",
     "optimizer_step": "optimizer",
 }
-_PASSES = {
+"""What an operation does; rows of ddp_grad_comm describe a buffer, they have no kind."""
+
+PASSES = {
     **dict.fromkeys(("recv_forward", "get_batch", "forward_step", "send_forward"), "forward"),
     **dict.fromkeys(("recv_backward", "backward_step", "send_backward"), "backward"),
 }
+"""The pass that an operation belongs to."""
+
 _OVERLAPPED = "_bwd_async"
 CLOCK_TICK_NS = 10_000
 """Traces print milliseconds with two decimals."""
@@ -75,11 +78,6 @@ _WIDTHS = {
     **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
     **dict.fromkeys(("int8", "uint8", "bool"), 1),
 }
-
-
-def group_kind(printed: str) -> str:
-    """Return communication group by its spelling."""
-    return GROUPS.get(printed, printed)
 
 
 def group_of_op(op: str) -> str | None:
@@ -101,16 +99,6 @@ def category(op: str) -> str | None:
     return "collective" if op in _OP_GROUPS else _CATEGORIES.get(op)
 
 
-def kind(op: str) -> str | None:
-    """Return what an operation does."""
-    return _KINDS.get(op)
-
-
-def pass_of(op: str) -> str | None:
-    """Return the pass that an operation belongs to."""
-    return _PASSES.get(op)
-
-
 def overlapped(caller: str) -> bool:
     """Return whether a caller launches a communication and waits for it later."""
     return caller.endswith(_OVERLAPPED)
@@ -119,9 +107,9 @@ def overlapped(caller: str) -> bool:
 def earlier() -> dict[str, dict[str, str]]:
     """Return SQL of columns that parts of earlier versions lack, by table and column."""
     return {
-        "ops": {"kind": _chosen("op", _KINDS), "pass": _chosen("op", _PASSES)},
+        "ops": {"kind": _chosen("op", KINDS), "pass": _chosen("op", PASSES)},
         "comms": {
-            "pass": _chosen("coalesce(parent_op, raw_func)", _PASSES),
+            "pass": _chosen("coalesce(parent_op, raw_func)", PASSES),
             "overlapped": f"coalesce(ends_with(caller, '{_OVERLAPPED}'), false)",
         },
         "runs": {"clock_tick_ns": f"CASE format WHEN 'rank_trace' THEN {CLOCK_TICK_NS} END"},
@@ -211,6 +199,7 @@ def build(rows: Unmade) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
         "rank": ops.wide[layout.RANK, :n],
     }
     place |= numbering._asdict()
+    passes = [PASSES.get(op) for op in names.names]
     groups = _groups(op_ids, comm_ids, parent, own, names, texts)
     op_part, op_wrong, op_unknown = _shared(ops, op_ids[layout.OP_DTYPE], keys, texts)
     comm_part, comm_wrong, comm_unknown = _shared(comms, comm_ids[layout.COMM_DTYPE], keys, texts)
@@ -219,8 +208,8 @@ def build(rows: Unmade) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
         "phase": _text(op_ids[layout.OP_PHASE], texts),
         "op": arrow.words(op_ids[layout.OP], names.names),
         "category": arrow.words(op_ids[layout.OP], [category(op) for op in names.names]),
-        "kind": arrow.words(op_ids[layout.OP], [kind(op) for op in names.names]),
-        "pass": arrow.words(op_ids[layout.OP], [pass_of(op) for op in names.names]),
+        "kind": arrow.words(op_ids[layout.OP], [KINDS.get(op) for op in names.names]),
+        "pass": arrow.words(op_ids[layout.OP], passes),
         "group_kind": arrow.words(groups[0], groups[2]),
         "description": _text(op_ids[layout.OP_DESCRIPTION], texts),
     }
@@ -228,7 +217,7 @@ def build(rows: Unmade) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
         **{name: arrow.numbers(values, types[name], parent) for name, values in place.items()},
         "sub_seq": arrow.numbers(sub, pa.int32()),
         "phase": _text(op_ids[layout.OP_PHASE][parent], texts),
-        "pass": arrow.words(op_ids[layout.OP][parent], [pass_of(op) for op in names.names]),
+        "pass": arrow.words(op_ids[layout.OP][parent], passes),
         "parent_op": arrow.words(np.where(own, -1, op_ids[layout.OP][parent]), names.names),
         "collective": arrow.words(comm_ids[layout.COMM_FUNC], texts.meanings(collective)),
         "group_kind": arrow.words(groups[1], groups[2]),
@@ -262,7 +251,7 @@ def _groups(
     An operation that is a communication and prints no group has the group of its name; functions
     named `*_moe` print the expert group and run on the tensor-and-expert group.
     """
-    printed = texts.meanings(group_kind)
+    printed = texts.meanings(lambda printed: GROUPS.get(printed, printed))
     implied = [group_of_op(name) for name in names.names]
     kinds = list(dict.fromkeys(k for k in (*printed, *implied, "expert", "tp_expert") if k))
     codes = {kind: code for code, kind in enumerate(kinds)}

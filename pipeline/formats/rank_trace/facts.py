@@ -12,21 +12,7 @@ from tracelake.formats.rank_trace.batches import Numbering, Texts, collective
 from tracelake.formats.rank_trace.layout import Rows
 from tracelake.kernels.numbers import NULL, Longs
 
-_COMPUTE, _P2P, _FORWARD_P2P, _REDUCE, _LOSS = 1, 2, 4, 8, 16
-_TRAITS = {
-    b"forward_step": _COMPUTE,
-    b"backward_step": _COMPUTE,
-    b"send_forward": _P2P | _FORWARD_P2P,
-    b"recv_forward": _P2P | _FORWARD_P2P,
-    b"send_backward": _P2P,
-    b"recv_backward": _P2P,
-    b"dp_allreduce": _REDUCE,
-    b"ep_allreduce": _REDUCE,
-    b"loss_func": _LOSS,
-}
-# The last one is of all others.
-_OP_TRAITS = np.array([*(_TRAITS.get(op, 0) for op in layout.OPS), 0], np.int8)
-
+_COMPUTE = layout.FORWARD | layout.BACKWARD
 _NO_RANK = 1 << 62
 
 
@@ -60,9 +46,9 @@ class Observed:
     ) -> None:
         """Add the rows of a batch; `forwards` is a result of `number_ops`."""
         n = int(ops.size[layout.ROWS])
-        traits = _OP_TRAITS[np.minimum(ops.ids[layout.OP, :n], layout.KNOWN_OPS)]
+        traits = layout.TRAITS[np.minimum(ops.ids[layout.OP, :n], layout.KNOWN_OPS)]
         marks = ops.wide[layout.MARKS, :n]
-        loss_stage = numbering.stage[(traits & _LOSS) > 0]
+        loss_stage = numbering.stage[(traits & layout.LOSS) > 0]
         self.loss_stages.update(int(s) for s in np.unique(loss_stage[loss_stage != NULL]))
         self.last_stage = max(self.last_stage, int(numbering.stage.max(initial=-1)))
         counts = np.unique(forwards[forwards >= 0], return_counts=True)
@@ -71,11 +57,11 @@ class Observed:
         described = ops.ids[layout.OP_DESCRIPTION, :n]
         simulated = texts.lookup(described, lambda t: t.startswith("simulation"))
         self._says_simulated |= bool(simulated.any() or (marks & layout.METADATA_PLACEHOLDER).any())
-        self._p2p |= bool((traits & _P2P).any())
+        self._p2p |= bool((traits & layout.P2P).any())
         self._phased |= bool((ops.ids[layout.OP_PHASE, :n][(traits & _COMPUTE) > 0] > 0).any())
-        reduced = marks[(traits & _REDUCE) > 0]
+        reduced = marks[(traits & layout.REDUCES) > 0]
         self._reduce_placeholder |= bool((reduced & layout.PLACEHOLDER_TIMES).any())
-        self._see_activations(ops, comms, (traits & _FORWARD_P2P) > 0, texts)
+        self._see_activations(ops, comms, (traits & layout.FORWARD_P2P) > 0, texts)
 
     def _see_activations(
         self, ops: Rows, comms: Rows, sends: npt.NDArray[np.bool_], texts: Texts
@@ -89,7 +75,7 @@ class Observed:
         if rank.min(initial=_NO_RANK) >= self._activations[1][0]:
             return
         parent = comms.wide[layout.OP_ROW, :m]
-        tensor = ops.ids[layout.OP, parent] == layout.FORWARD_STEP
+        tensor = ops.ids[layout.OP, parent] == layout.OPS.index(b"forward_step")
         tensor &= comms.ids[layout.COMM_DTYPE, :m] > 0
         tensor &= comms.wide[layout.SUB_SEQ, :m] != NULL
         tensor &= texts.lookup(comms.ids[layout.COMM_GROUP, :m], lambda t: t == "tp")

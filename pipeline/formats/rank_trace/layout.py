@@ -81,18 +81,35 @@ TOO_MANY_ELEMENTS = -1
 # Columns of `Rows.size`.
 ROWS, DIMENSIONS, ATTRIBUTES, VALUE_BYTES = range(4)
 
+# Traits of operations: REDUCES are those that simulated runs have as placeholders.
+OPENS, FORWARD, BACKWARD, LOSS, FINALIZES, REDUCES, ENDS, P2P, FORWARD_P2P = (
+    1 << bit for bit in range(9)
+)
+_TRAITS = {
+    b"send_forward": P2P | FORWARD_P2P,
+    b"recv_forward": P2P | FORWARD_P2P | OPENS,
+    b"send_backward": P2P,
+    b"recv_backward": P2P,
+    b"dp_allreduce": FINALIZES | REDUCES,
+    b"exp_dp_allreduce": FINALIZES,
+    b"ep_dp_allreduce": FINALIZES,
+    b"ep_allreduce": FINALIZES | REDUCES,
+    b"pep_allreduce": FINALIZES,
+    b"ddp_grad_comm": 0,
+    b"get_batch": OPENS,
+    b"forward_step": OPENS | FORWARD,
+    b"loss_func": LOSS,
+    b"backward_step": BACKWARD,
+    b"optimizer_step": ENDS,
+}
+OPS = tuple(_TRAITS)
+"""Operations that kernels know by number: communications first."""
 
-# Operations that kernels know by number: communications first.
-OPS = (
-    b"send_forward recv_forward send_backward recv_backward dp_allreduce exp_dp_allreduce "
-    b"ep_dp_allreduce ep_allreduce pep_allreduce ddp_grad_comm get_batch forward_step loss_func "
-    b"backward_step optimizer_step"
-).split()
 KNOWN_OPS = len(OPS)
+TRAITS = np.array([*_TRAITS.values(), 0])
+"""Traits of these, and behind them of all others."""
+
 LAST_COMMUNICATION = DDP_GRAD_COMM = OPS.index(b"ddp_grad_comm")
-FIRST_REDUCE, LAST_REDUCE = OPS.index(b"dp_allreduce"), OPS.index(b"pep_allreduce")
-FORWARD_STEP = OPS.index(b"forward_step")
-OPTIMIZER_STEP = OPS.index(b"optimizer_step")
 
 # Columns of `Rows.wide`; the first six are those of both tables.
 START, END, DURATION_NS, ELEMENTS, SHAPE_END, ATTRIBUTE_END = range(6)

@@ -66,7 +66,7 @@ class Reader:
         fixed = layout.OPS, layout.KEYS, layout.TEXTS
         self._names, self._keys, self._texts = map(TokenTable, fixed)
         self._latest = nothing_latest()
-        self._lines = _new_lines(_FIRST_ROWS)
+        self._lines = _new_lines()
         self._whole, self._parts = new_repeats(_OPERATIONS), new_repeats(_SUB_OPERATIONS)
         self._ops, self._comms = _new_rows(layout.OP_WIDE), _new_rows(layout.COMM_WIDE)
         self._book = new_book(1 << 6)
@@ -213,14 +213,14 @@ class Reader:
         return Numbering(stage, step, seq, micro_batch), forwards
 
 
-def _new_lines(scratch: int) -> Lines:
+def _new_lines() -> Lines:
     return Lines(
         rejects=np.zeros((_REJECTS, _NO_REJECTS.shape[1]), np.int64),
         n_rejects=np.zeros(1, np.int64),
         lead=np.zeros(2, np.int64),
         place=np.zeros(3, np.int64),
         saved=np.zeros(8, np.int64),
-        scratch=np.empty(scratch, np.uint8),
+        scratch=np.empty(_FIRST_ROWS, np.uint8),
     )
 
 

@@ -171,12 +171,6 @@ def _read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State)
 
 
 @inlined
-def _ends_step(op: int) -> bool:
-    """Return whether an operation only occurs when the gradients of a step are complete."""
-    return bool(op == layout.OPTIMIZER_STEP or layout.FIRST_REDUCE <= op <= layout.LAST_REDUCE)
-
-
-@inlined
 def _room_for(length: int, state: State) -> bool:
     """Return whether any line of that length fits into the remaining space."""
     return (
@@ -219,7 +213,9 @@ def read_lines(
         kind = _read_line(buf, s, e, spans[k, layout.SPAN_SOURCE], line, state)
         if lines.lead[layout.MARK_SEEN] == 0:
             lines.lead[layout.LEAD_BYTES] += e - s + 1
-            if kind == 0 and _ends_step(ops.ids[layout.OP, ops.size[layout.ROWS] - 1]):
+            op = min(ops.ids[layout.OP, ops.size[layout.ROWS] - 1], layout.KNOWN_OPS)
+            # What only happens when the gradients of a step are complete.
+            if kind == 0 and layout.TRAITS[op] & (layout.FINALIZES | layout.ENDS):
                 lines.lead[layout.MARK_SEEN] = 1
         if kind != 0:
             for j in range(4):

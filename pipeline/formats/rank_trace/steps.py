@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracelake.formats.rank_trace.layout import DDP_GRAD_COMM, KNOWN_OPS, OPS
+from tracelake.formats.rank_trace import layout
+from tracelake.formats.rank_trace.layout import DDP_GRAD_COMM
 from tracelake.kernels.compiled import inlined, kernel
 from tracelake.kernels.numbers import NULL, Longs
 
@@ -33,20 +34,6 @@ SEQ, STEP, FORWARDS, BACKWARDS, _PHASE, _FIRST_OP, _FINALIZING, ENDED, UNENDED =
 _OP_STEP, _OP_COUNT, _OP_BATCH, _OP_START, _OP_END = range(5)
 _WIDTH = 9
 
-_OPENS, _FINALIZES, _FORWARD, _BACKWARD, _ENDS = 1, 2, 4, 8, 16
-_TRAITS = {
-    b"get_batch": _OPENS,
-    b"forward_step": _OPENS | _FORWARD,
-    b"recv_forward": _OPENS,
-    b"backward_step": _BACKWARD,
-    b"dp_allreduce": _FINALIZES,
-    b"exp_dp_allreduce": _FINALIZES,
-    b"ep_dp_allreduce": _FINALIZES,
-    b"ep_allreduce": _FINALIZES,
-    b"pep_allreduce": _FINALIZES,
-    b"optimizer_step": _ENDS,
-}
-_OP_TRAITS = np.array([_TRAITS.get(op, 0) for op in OPS], np.int64)
 _OP_BITS = 32
 
 
@@ -123,8 +110,7 @@ def _restarts(mine: Longs, operation: Longs, op: int, phase: int, batch: int, ma
         return False
     if phase >= 0 and mine[_PHASE] > phase:
         return True
-    traits = _OP_TRAITS[op] if op < KNOWN_OPS else 0
-    if mine[_FINALIZING] == 1 and traits & _OPENS:
+    if mine[_FINALIZING] == 1 and layout.TRAITS[min(op, layout.KNOWN_OPS)] & layout.OPENS:
         return True
     again = not marked and phase < 0 and op == mine[_FIRST_OP]
     if not again or mine[BACKWARDS] == 0 or mine[FORWARDS] > mine[BACKWARDS]:
@@ -163,11 +149,11 @@ def number_ops(
     for i in range(rank.size):
         mine = book.rows[_slot(book, rank[i], -1)]
         operation = book.rows[_slot(book, rank[i], op[i])]
-        traits = _OP_TRAITS[op[i]] if op[i] < KNOWN_OPS else 0
+        traits = layout.TRAITS[min(op[i], layout.KNOWN_OPS)]
         mine[SEQ] += 1
         seq[i] = mine[SEQ]
         again = start[i] == operation[_OP_START] and end[i] == operation[_OP_END]
-        if traits & _ENDS and again and NULL < start[i] < end[i]:
+        if traits & layout.ENDS and again and NULL < start[i] < end[i]:
             step[i], micro_batch[i], forwards[i] = operation[_OP_STEP], operation[_OP_COUNT], -1
             operation[_OP_COUNT] += 1
             continue
@@ -181,10 +167,10 @@ def number_ops(
         if operation[_OP_STEP] != mine[STEP]:
             operation[_OP_STEP] = mine[STEP]
             operation[_OP_COUNT] = 0
-        mine[FORWARDS] += (traits & _FORWARD) != 0
-        mine[BACKWARDS] += (traits & _BACKWARD) != 0
-        mine[_FINALIZING] |= (traits & _FINALIZES) != 0
-        mine[ENDED] = (traits & _ENDS) != 0
+        mine[FORWARDS] += (traits & layout.FORWARD) != 0
+        mine[BACKWARDS] += (traits & layout.BACKWARD) != 0
+        mine[_FINALIZING] |= (traits & layout.FINALIZES) != 0
+        mine[ENDED] = (traits & layout.ENDS) != 0
         if op[i] != DDP_GRAD_COMM:
             mine[_PHASE] = max(mine[_PHASE], phase[i])
         step[i] = mine[STEP]
