@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from tracelake.base.errors import ContractError
 from tracelake.formats.envelope import taken_out
@@ -147,7 +146,7 @@ def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool)
             raw = data[starts[line] : stops[line]].tobytes().decode("utf-8", "surrogateescape")
             whole = _WRONG.sub(" ", raw).encode()  # as long as before
             data[starts[line] : stops[line]] = np.frombuffer(whole, np.uint8)
-    both = pieces(data, starts, stops, pa.large_utf8())
+    both = pieces(data, starts, stops)
     text = pl.Series(both, dtype=pl.String).gather_every(2)
     printed = text
     if prefixed:
