@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from operator import add
 from typing import TypeVar
 
@@ -36,10 +37,6 @@ def spans_of(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
         >>> [*spans_of([0, 1, 2, 5])]
         [(0, 2), (5, 5)]
     """
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield first, last
-            first = number
-        last = number
-    yield first, last
+    for _, places in groupby(enumerate(numbers), lambda place: place[1] - place[0]):
+        span = [number for _, number in places]
+        yield span[0], span[-1]

@@ -60,19 +60,11 @@ def _put_utf8(code: int, out: Bytes, n: int) -> int:
     if code < 0x80:
         out[n] = code
         return n + 1
-    if code < 0x800:
-        out[n] = 0xC0 | (code >> 6)
-    elif code < 0x10000:
-        out[n] = 0xE0 | (code >> 12)
-        n += 1
-        out[n] = 0x80 | ((code >> 6) & 0x3F)
-    else:
-        out[n] = 0xF0 | (code >> 18)
-        out[n + 1] = 0x80 | ((code >> 12) & 0x3F)
-        n += 2
-        out[n] = 0x80 | ((code >> 6) & 0x3F)
-    out[n + 1] = 0x80 | (code & 0x3F)
-    return n + 2
+    more = 1 if code < 0x800 else 2 if code < 0x10000 else 3  # bytes behind the first
+    out[n] = (0xFF00 >> (more + 1)) & 0xFF | (code >> (6 * more))
+    for k in range(more):
+        out[n + 1 + k] = 0x80 | ((code >> (6 * (more - 1 - k))) & 0x3F)
+    return n + 1 + more
 
 
 @kernel

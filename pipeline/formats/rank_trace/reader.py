@@ -239,16 +239,11 @@ def _new_rows(wide: int) -> Rows:
 
 def _grown(rows: Rows, more: int, length: int) -> Rows:
     """Return the rows with space for more rows, and for `length` bytes of details."""
-    larger = {
-        name: _larger(getattr(rows, name), rows.size[by], more if by == layout.ROWS else length)
-        for name, by in layout.COUNTED.items()
-    }
-    return Rows(**larger, size=rows.size)
-
-
-def _larger(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
-    if used + more <= array.shape[-1]:
-        return array
-    made = np.empty((*array.shape[:-1], 2 * (used + more)), array.dtype)
-    made[..., :used] = array[..., :used]
-    return made
+    larger: dict[str, Any] = {}
+    for name, by in layout.COUNTED.items():
+        array, used = getattr(rows, name), rows.size[by]
+        needed = used + (more if by == layout.ROWS else length)
+        if needed > array.shape[-1]:
+            larger[name] = np.empty((*array.shape[:-1], 2 * needed), array.dtype)
+            larger[name][..., :used] = array[..., :used]
+    return rows._replace(**larger)
