@@ -138,7 +138,7 @@ def _log(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
         "steps": steps,
         "repeats": repeats,
         "rows": {
-            "layer_times": len(log.layers) // spec.log_steps * steps,
+            "layer_times": sum(map(len, log.blocks[1])) * steps,
             "train_steps": spec.tp * steps,
         },
         "theory": truth.theory(spec.pp, spec.micro_batches),

@@ -74,7 +74,7 @@ def _block(log: Log, step: int, stage: int) -> list[str]:
         f"[rank:{log.leader(stage)} stage:{stage}] transformer-block(module) forward time"
         " (no send/recv) - step %(step)d"
     )
-    return [header, *map(_layer, log.blocks[step, stage])]
+    return [header, *map(_layer, log.blocks[step][stage])]
 
 
 def _layer(time: LayerTime) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 from tracelake.synth.spec import Spec
@@ -26,8 +23,6 @@ Row = dict[str, Any]
 class LayerTime:
     """A layer's forward modules on one stage in one step; time in µs, as printed."""
 
-    step: int
-    stage: int
     layer: str
     total_us: int
     ops: int
@@ -46,20 +41,13 @@ class Log:
     """A job before it is text.
 
     Attributes:
+        blocks: What the leader of each stage prints, by step.
         batches: One more than steps: the last batch is not profiled.
     """
 
     spec: Spec
-    layers: Sequence[LayerTime]
+    blocks: Mapping[int, Sequence[Sequence[LayerTime]]]
     batches: Sequence[Batch]
-
-    @functools.cached_property
-    def blocks(self) -> dict[tuple[int, int], list[LayerTime]]:
-        """Return what a stage's leader prints in a step, by step and stage."""
-        blocks = defaultdict(list)
-        for time in self.layers:
-            blocks[time.step, time.stage].append(time)
-        return blocks
 
     def leader(self, stage: int) -> int:
         """Return rank that prints for a stage."""
@@ -85,32 +73,31 @@ class Log:
 def simulate_log(spec: Spec, run_number: int) -> Log:
     """Return layer times of every stage and step, and the step times that follow from them."""
     noise = random.Random(f"{spec.seed}/{run_number}/log")
-    layers: list[LayerTime] = []
-    batches = []
+    blocks, batches = {}, []
     for step in range(1, spec.log_steps + 2):
-        mine = list(_layer_times(spec, step, noise))
-        layers += mine if step <= spec.log_steps else []
-        busiest = max(_stage_totals(mine).values())
+        mine = list(_blocks(spec, step, noise))
+        if step <= spec.log_steps:
+            blocks[step] = mine
+        busiest = max(map(_total, mine))
         # The busiest stage sets the pace of a full pipeline; backward at the spec's ratio.
         pace = (1 + spec.backward_ms / spec.forward_ms) * (1 + (spec.pp - 1) / spec.micro_batches)
         length = busiest * pace + spec.optimizer_ms * 1e3
         times = tuple(round(length * (1 + noise.random() / 1e3), -1) for _ in range(spec.tp))
         loss = _LOSS_START + (_LOSS_END - _LOSS_START) * (step - 1) / spec.log_steps
         batches.append(Batch(tuple(int(time) for time in times), round(loss, 2)))
-    return Log(spec, layers, batches)
+    return Log(spec, blocks, batches)
 
 
 def layer_step_rows(log: Log) -> list[Row]:
     """Return per step and layer: time and module calls, summed over stages."""
     rows: dict[tuple[int, str], Row] = {}
-    for time in log.layers:
-        row = rows.setdefault(
-            (time.step, time.layer),
-            {"step": time.step, "layer": time.layer, "stages": 0, "total_ns": 0, "ops": 0},
-        )
-        row["stages"] += 1
-        row["total_ns"] += time.total_us * _NS_PER_US
-        row["ops"] += time.ops
+    for step, blocks in log.blocks.items():
+        for time in chain(*blocks):
+            new = {"step": step, "layer": time.layer, "stages": 0, "total_ns": 0, "ops": 0}
+            row = rows.setdefault((step, time.layer), new)
+            row["stages"] += 1
+            row["total_ns"] += time.total_us * _NS_PER_US
+            row["ops"] += time.ops
     return list(rows.values())
 
 
@@ -118,9 +105,9 @@ def modelled_rows(log: Log) -> list[Row]:
     """Return per step and stage: time t, and the bubble 1 - m t / (Σ t + (m-1) max t)."""
     m = log.spec.micro_batches
     rows = []
-    for step, times in groupby(log.layers, attrgetter("step")):
-        totals = _stage_totals(times)
-        length = (sum(totals.values()) + (m - 1) * max(totals.values())) / m
+    for step, blocks in log.blocks.items():
+        totals = list(map(_total, blocks))
+        length = (sum(totals) + (m - 1) * max(totals)) / m
         rows += [
             {
                 "step": step,
@@ -128,7 +115,7 @@ def modelled_rows(log: Log) -> list[Row]:
                 "total_ns": total * _NS_PER_US,
                 "bubble_ratio": 1 - total / length,
             }
-            for stage, total in totals.items()
+            for stage, total in enumerate(totals)
         ]
     return rows
 
@@ -151,33 +138,27 @@ def progress_rows(log: Log, steps: int) -> list[Row]:
     ]
 
 
-def _stage_totals(times: Iterable[LayerTime]) -> Counter[int]:
-    totals = Counter[int]()
-    for time in times:
-        totals[time.stage] += time.total_us
-    return totals
+def _total(block: Iterable[LayerTime]) -> int:
+    return sum(time.total_us for time in block)
 
 
-def _layer_times(spec: Spec, step: int, noise: random.Random) -> Iterator[LayerTime]:
+def _blocks(spec: Spec, step: int, noise: random.Random) -> Iterator[list[LayerTime]]:
+    """Yield the layers of each stage."""
     full = spec.forward_ms * 1e3 * spec.micro_batches * (_WARMUP_FACTOR if step == 1 else 1)
 
-    def time(stage: int, layer: int | str, pieces: int, share: float) -> LayerTime:
+    def time(layer: int | str, pieces: int, share: float) -> LayerTime:
         slow = layer == spec.slow_layer and spec.slow_layer_step in {None, step}
         spread = 1 + spec.noise * 3**0.5 * (2 * noise.random() - 1)
         total = full * share * spread * (spec.slow_layer_factor if slow else 1)
-        return LayerTime(step, stage, str(layer), max(1, round(total)), pieces * spec.micro_batches)
+        return LayerTime(str(layer), max(1, round(total)), pieces * spec.micro_batches)
 
     per_stage = spec.layers // spec.pp
     for stage in range(spec.pp):
         first, last = stage * per_stage, (stage + 1) * per_stage - 1
-        if stage == 0:
-            yield time(stage, "embed", 1, _EMBED_SHARE)
-        else:
-            yield time(stage, first - 1, 1, 1 / PIECES)
-        for layer in range(first, last):
-            yield time(stage, layer, PIECES, 1)
+        block = [time(first - 1, 1, 1 / PIECES) if stage else time("embed", 1, _EMBED_SHARE)]
+        block += [time(layer, PIECES, 1) for layer in range(first, last)]
         if stage == spec.pp - 1:
-            yield time(stage, last, PIECES, 1)
-            yield time(stage, "lm_head", 1, _HEAD_SHARE)
+            block += [time(last, PIECES, 1), time("lm_head", 1, _HEAD_SHARE)]
         else:
-            yield time(stage, last, PIECES - 1, 1 - 1 / PIECES)
+            block.append(time(last, PIECES - 1, 1 - 1 / PIECES))
+        yield block
