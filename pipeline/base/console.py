@@ -126,9 +126,8 @@ class Console:
             nonlocal printed
             if drawn:
                 drawn.update(description=f"{what}: {step}")
-            now = time.monotonic()
-            if not self.draws and now - printed >= _PLAIN_SECONDS:
-                printed = now
+            elif time.monotonic() - printed >= _PLAIN_SECONDS:
+                printed = time.monotonic()
                 self.progress(f"{what}: {step}", doing=what, step=step)
 
         with drawn or nullcontext():
@@ -143,7 +142,7 @@ class Console:
 
             drawn = ingest_bar(screen)
         with drawn or nullcontext():
-            yield IngestBar(self, drawn, quiet=self._quiet)
+            yield IngestBar(self, drawn)
 
     def _screen(self) -> Terminal | None:
         """Return the terminal if it shows moving lines."""
@@ -175,10 +174,9 @@ class Console:
 class IngestBar:
     """Progress of an ingest: a bar on a terminal, a line now and then in a log."""
 
-    def __init__(self, console: Console, drawn: Moving | None, *, quiet: bool) -> None:
+    def __init__(self, console: Console, drawn: Moving | None) -> None:
         self._console = console
         self._drawn = drawn
-        self._plain = not quiet and drawn is None
         self._files = self._weight = 0
         self._files_done = self._weight_done = self._rejected = 0
         self._lock = threading.Lock()
@@ -200,7 +198,7 @@ class IngestBar:
             self._rejected += rejected
             now = time.monotonic()
             self._first = self._first or (now, self._weight_done)
-            due = self._plain and now - self._printed >= _PLAIN_SECONDS
+            due = not self._drawn and now - self._printed >= _PLAIN_SECONDS
             if due:
                 self._printed = now
         if self._drawn:

@@ -324,7 +324,7 @@ def test_a_bar_shows_no_time_left_before_it_is_known(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     drawn: Any = Drawn()
-    bar = IngestBar(Console(), drawn, quiet=False)
+    bar = IngestBar(Console(), drawn)
     bar.planned(1, 1, 500_000)
     now[0] = 20.0  # parsers compiled until here
     for _ in range(8):
