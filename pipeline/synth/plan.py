@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from tracelake.synth.spec import Spec
 from tracelake.synth.work import VOCABULARY
 
-_PASSES = ("forward", "input_grad", "weight_grad")
 _UNMEASURED_NS = 1  # value in an unprofiled plan
 _MEASURABLE_NS = 1_000
 _TOP_K = 2
@@ -100,41 +100,35 @@ class Plan:
 
     def pass_rows(self) -> list[Row]:
         """Return per pass: compute over profiled rows, and the number of placeholders."""
-        rows = []
-        for index, name in enumerate(_PASSES):
-            times = [(row.passes[index].compute_ns, count) for row, count in self._counted()]
-            known = [(time, count) for time, count in times if time >= _MEASURABLE_NS]
-            rows.append(
-                {
-                    "pass": name,
-                    "compute_ns": sum(time * count for time, count in known),
-                    "profiled_rows": sum(count for _, count in known),
-                    "placeholder_rows": self.rows - sum(count for _, count in known),
-                }
-            )
-        return rows
+        nothing = {"compute_ns": 0, "profiled_rows": 0, "placeholder_rows": 0}
+        rows: dict[str, Row] = {name: {"pass": name, **nothing} for name in _PLAIN_GROUPS}
+        for name, one, count in self._counted():
+            profiled = one.compute_ns >= _MEASURABLE_NS
+            rows[name]["profiled_rows" if profiled else "placeholder_rows"] += count
+            rows[name]["compute_ns"] += count * one.compute_ns if profiled else 0
+        return list(rows.values())
 
     def traffic_rows(self) -> list[Row]:
         """Return per pass, collective and group: calls with a size, and their bytes."""
         totals: dict[tuple[str, str, str], list[int]] = {}
-        for row, count in self._counted():
-            for name, one in zip(_PASSES, row.passes, strict=True):
-                word, _, suffix = one.word.partition("_")
-                if word not in _COLLECTIVES:
-                    continue
-                group = {"": _PLAIN_GROUPS[name], "EP": "expert", "DP_EP": "dp_ep"}[suffix]
-                total = totals.setdefault((name, _COLLECTIVES[word], group), [0, 0])
-                total[0] += count if one.size_bytes else 0
-                total[1] += count * one.size_bytes
+        for name, one, count in self._counted():
+            word, _, suffix = one.word.partition("_")
+            if word not in _COLLECTIVES:
+                continue
+            group = {"": _PLAIN_GROUPS[name], "EP": "expert", "DP_EP": "dp_ep"}[suffix]
+            total = totals.setdefault((name, _COLLECTIVES[word], group), [0, 0])
+            total[0] += count if one.size_bytes else 0
+            total[1] += count * one.size_bytes
         return [
             {"pass": name, "collective": word, "group_kind": group, "calls": calls, "bytes": size}
             for (name, word, group), (calls, size) in sorted(totals.items())
         ]
 
-    def _counted(self) -> Iterator[tuple[LayerRow, int]]:
+    def _counted(self) -> Iterator[tuple[str, Pass, int]]:
+        """Yield passes with their name, and how often they are written."""
         for part, count in ((self.opening, 1), (self.block, self.repeats), (self.closing, 1)):
             for row in part:
-                yield row, count
+                yield from zip(_PLAIN_GROUPS, row.passes, repeat(count))
 
 
 def make_plan(spec: Spec, *, experts: bool, size_bytes: int) -> Plan:
@@ -182,17 +176,16 @@ def _block(spec: Spec, *, experts: bool) -> Iterator[LayerRow]:
 def _expert_rows(spec: Spec, size: int, forward: int, backward: int) -> Iterator[LayerRow]:
     counts = 8 * (spec.experts or spec.dp) * spec.tp
     tokens = _TOP_K * size // spec.tp
-    for ahead, ahead_size, back, times in (
-        ("ALLGATHER", counts, "ALLGATHER", (forward, backward)),
-        ("ALLTOALL_EP", tokens, "ALLTOALL_EP", None),
-        ("ALLGATHER", _TOP_K * size, "REDUCESCATTER", None),
-        ("REDUCESCATTER", _TOP_K * size, "ALLGATHER", None),
-        ("ALLTOALL_EP", tokens, "ALLTOALL_EP", None),
+    times = (forward, backward)
+    for ahead, bytes_, back in (
+        ("ALLGATHER", counts, "ALLGATHER"),
+        ("ALLTOALL_EP", tokens, "ALLTOALL_EP"),
+        ("ALLGATHER", _TOP_K * size, "REDUCESCATTER"),
+        ("REDUCESCATTER", _TOP_K * size, "ALLGATHER"),
+        ("ALLTOALL_EP", tokens, "ALLTOALL_EP"),
     ):
-        there, back_again = times or (_UNMEASURED_NS, _UNMEASURED_NS)
-        yield LayerRow(
-            "mlp_moelayer", Pass(there, ahead, ahead_size), Pass(back_again, back, ahead_size)
-        )
+        yield LayerRow("mlp_moelayer", Pass(times[0], ahead, bytes_), Pass(times[1], back, bytes_))
+        times = (_UNMEASURED_NS, _UNMEASURED_NS)
 
 
 def _closing(spec: Spec) -> Iterator[LayerRow]:
