@@ -39,7 +39,12 @@ def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[
         raise LakeError(message, path=path, hint=next_step(error)) from error
     with file:
         _take(file, path, wait, warn)
-        _sign(file)
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        with naming(path):
+            file.truncate(0)
+            json.dump({**holder, "since": since}, file)
+            file.flush()
         try:
             yield
         finally:
@@ -76,14 +81,6 @@ def _try(file: TextIO, path: Path) -> bool:
             hint="the lake must be on a file system with locks",
         ) from error
     return True
-
-
-def _sign(file: TextIO) -> None:
-    since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-    with naming(Path(file.name)):
-        file.truncate(0)
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
-        file.flush()
 
 
 def _holder(path: Path) -> str:

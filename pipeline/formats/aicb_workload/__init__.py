@@ -133,26 +133,21 @@ class _Plan:
 
     def _read_top(self, span: Span, line: int, start: int, raw: bytes) -> None:
         """Read the header or the count."""
-        if line == 1:
-            understood = self._read_header(raw)
-        else:
+        if line == 2:
             self._declared = read_count(text_of(raw))
             understood = self._declared is not None
+        else:
+            header = read_header(text_of(raw))
+            understood = header is not None
+            self.header = header or self.header
+            if self.header.sizes.get("micro_batches", 1) > 1:
+                self._held = []
+            if header and not is_utf8(raw):
+                self._ledger.fault(self._source_id, NOT_UTF8, line=1, raw=raw)
         if understood:
             self._account.context_lines += 1
         else:
             self._reject(span, line, start, "bad_header" if line == 1 else "bad_count", raw)
-
-    def _read_header(self, raw: bytes) -> bool:
-        header = read_header(text_of(raw))
-        if header is None:
-            return False
-        self.header = header
-        if header.sizes.get("micro_batches", 1) > 1:
-            self._held = []
-        if not is_utf8(raw):
-            self._ledger.fault(self._source_id, NOT_UTF8, line=1, raw=raw)
-        return True
 
     def _reject(self, span: Span, line: int, start: int, reason: str, raw: bytes) -> None:
         offset = span.offset + start - span.start

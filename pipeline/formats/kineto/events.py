@@ -25,6 +25,7 @@ from tracelake.kernels.tokens import TokenTable, intern
 from tracelake.schema.topology import LARGEST
 
 LONGEST_NS = 2**63 - 1
+_NOTES = 1 << 10
 _STEP = re.compile(r"ProfilerStep#(\d{1,10})")
 _KERNELS = frozenset({"kernel", "Kernel"})
 _COPIES = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
@@ -71,8 +72,8 @@ class Events:
         self.host_steps: dict[int, tuple[int, int, int]] = {}  # start, end, line
         self.device_steps: dict[int, int] = {}
         self._processes: set[object] = set()  # that annotate steps
-        self._notes = scan.new_notes()
-        self._spans = scan.new_spans()
+        self._notes = scan.Notes(np.empty((_NOTES, 3), np.int64), np.zeros(1, np.int64))
+        self._spans = np.zeros((scan.KEYS, 2), np.int64)  # of the values of an event
         self._rows = [scan.new_rows()]
         self._calls: dict[int, Call] = {}  # by External id
         self._own: dict[int, tuple[Call | None, int | None]] = {}  # by number of the kernel

@@ -42,14 +42,13 @@ COPY, KERNEL, PASS = range(3)
 AT_LINE, START, END, STREAM = range(4)
 
 # The keys of an event that count, by the row of its spans.
-_PH, _CAT, _NAME, _TS, _DUR, _PID, _TID, _ARGS, _KEYS = range(9)
+_PH, _CAT, _NAME, _TS, _DUR, _PID, _TID, _ARGS, KEYS = range(9)
 
 _MOST = 2**63 - 1
 _LARGEST_US = 4 * 10**15  # a time in ns and the sum of two such times fit int64
 _WHOLE_DIGITS, _FRACTION_DIGITS = 16, 3
 _ID_DIGITS = 18
 _NUMBER_DIGITS = 4000
-_NOTES = 1 << 10
 _DEPTH = 60
 
 
@@ -107,11 +106,6 @@ class Notes(NamedTuple):
     size: Longs
 
 
-def new_notes() -> Notes:
-    """Return no notes."""
-    return Notes(np.empty((_NOTES, 3), np.int64), np.zeros(1, np.int64))
-
-
 def new_rows() -> Rows:
     """Return a part without rows."""
     return Rows(
@@ -127,11 +121,6 @@ def new_place() -> Longs:
     place = np.zeros(COUNTS + len(LEVELS), np.int64)
     place[LINE] = 1
     return place
-
-
-def new_spans() -> Longs:
-    """Return memory for the values of an event: (key; begin, end)."""
-    return np.zeros((_KEYS, 2), np.int64)
 
 
 @inlined
@@ -303,7 +292,7 @@ def _key_of(buf: Bytes, p: int, q: int) -> int:
     if q - p > _LONGEST_KEY:
         return -1
     word = word_at(buf, p) << np.uint64(8 * (8 - (q - p)))
-    for key in range(_KEYS):
+    for key in range(KEYS):
         if word == _W_KEYS[key]:
             return key
     return -1
@@ -335,7 +324,7 @@ def _next_member(buf: Bytes, p: int, end: int) -> int:
 @kernel
 def _event_end(buf: Bytes, p: int, end: int, spans: Longs) -> int:
     """Return the index after the event at p, and keep the spans of the values that count."""
-    for key in range(_KEYS):
+    for key in range(KEYS):
         spans[key, 0] = spans[key, 1] = 0
     p = _blanks(buf, p + 1, end)
     if p < end and buf[p] == 125:

@@ -131,21 +131,18 @@ class _Parser:
 
     def feed(self, chunk: Chunk) -> None:
         for block in chunk.blocks():
-            self._feed(block)
-
-    def _feed(self, block: Block) -> None:
-        found = self._found = scan.with_space(self._found, block.data.size)
-        self._names.reserve(min(block.data.size, scan.NAMES * scan.NAME_BYTES))
-        scan.scan(block.data, block.line, block.offset, found, self._names.tokens)
-        pieces, records, others = found.counts.tolist()
-        for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
-            self._count.pass_over(kind, lines)
-        self._name_layers()
-        self._read_others(block, found.others[:, :others])
-        if records:
-            read = found.records[:, :records].copy(), found.floats[:, :records].copy()
-            self._emit("train_steps", self._steps.rows(block.data, *read))
-        self._resolve(block, found.pieces[:, :pieces])
+            found = self._found = scan.with_space(self._found, block.data.size)
+            self._names.reserve(min(block.data.size, scan.NAMES * scan.NAME_BYTES))
+            scan.scan(block.data, block.line, block.offset, found, self._names.tokens)
+            pieces, records, others = found.counts.tolist()
+            for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
+                self._count.pass_over(kind, lines)
+            self._name_layers()
+            self._read_others(block, found.others[:, :others])
+            if records:
+                read = found.records[:, :records].copy(), found.floats[:, :records].copy()
+                self._emit("train_steps", self._steps.rows(block.data, *read))
+            self._resolve(block, found.pieces[:, :pieces])
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         ready, self._ready = self._ready, {}
