@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, KINDS, PASSES, overlapped
+from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, overlapped
+from tracelake.formats.rank_trace.layout import KINDS, PASSES
 from tracelake.lake.layout import partition_of
 from tracelake.lake.manifest import Change, RunEntry
 from tracelake.lake.store import Lake

@@ -24,7 +24,7 @@ from typing import Any, NewType, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.disk_cache import DiskCache, cache_of
 from tracelake.kernels.object_code import Entry, ObjectCode, linked, processor, tools
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -148,10 +148,9 @@ def _kind(value: Any) -> Hashable:
 def _kept(folder: Path) -> DiskCache:
     """Return the cached code of exactly the sources in a folder and in this one."""
     versions = (sys.implementation.cache_tag, np.__version__, *tools())
-    digest = hashlib.sha256(repr(versions).encode())
-    for source in sorted({*Path(__file__).parent.glob("*.py"), *folder.glob("*.py")}):
-        digest.update(source.read_bytes())
-    return DiskCache("kernels", digest.hexdigest()[:16], places())
+    sources = sorted({*Path(__file__).parent.glob("*.py"), *folder.glob("*.py")})
+    texts = (source.read_text(encoding="latin-1") for source in sources)
+    return cache_of("kernels", repr(versions), *texts)
 
 
 def typed(value: int) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.formats.rank_trace import layout
-from tracelake.formats.rank_trace.layout import Rows
+from tracelake.formats.rank_trace.layout import KINDS, PASSES, Rows
 from tracelake.kernels import arrow
 from tracelake.kernels.arrow import Mask
 from tracelake.kernels.numbers import NULL, Longs
@@ -49,26 +49,6 @@ _CATEGORIES = {
     "optimizer_step": "optimizer",
     "ddp_grad_comm": "collective",
 }
-KINDS = {
-    **dict.fromkeys(_OP_GROUPS, "gradient_sync"),
-    "forward_step": "forward",
-    "backward_step": "backward",
-    "loss_func": "loss",
-    "get_batch": "data",
-    "send_forward": "send",
-    "send_backward": "send",
-    "recv_forward": "recv",
-    "recv_backward": "recv",
-    "optimizer_step": "optimizer",
-}
-"""What an operation does; rows of ddp_grad_comm describe a buffer, they have no kind."""
-
-PASSES = {
-    **dict.fromkeys(("recv_forward", "get_batch", "forward_step", "send_forward"), "forward"),
-    **dict.fromkeys(("recv_backward", "backward_step", "send_backward"), "backward"),
-}
-"""The pass that an operation belongs to."""
-
 _OVERLAPPED = "_bwd_async"
 CLOCK_TICK_NS = 10_000
 """Traces print milliseconds with two decimals."""

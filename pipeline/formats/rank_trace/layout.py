@@ -85,29 +85,34 @@ ROWS, DIMENSIONS, ATTRIBUTES, VALUE_BYTES = range(4)
 OPENS, FORWARD, BACKWARD, LOSS, FINALIZES, REDUCES, ENDS, P2P, FORWARD_P2P = (
     1 << bit for bit in range(9)
 )
-_TRAITS = {
-    b"send_forward": P2P | FORWARD_P2P,
-    b"recv_forward": P2P | FORWARD_P2P | OPENS,
-    b"send_backward": P2P,
-    b"recv_backward": P2P,
-    b"dp_allreduce": FINALIZES | REDUCES,
-    b"exp_dp_allreduce": FINALIZES,
-    b"ep_dp_allreduce": FINALIZES,
-    b"ep_allreduce": FINALIZES | REDUCES,
-    b"pep_allreduce": FINALIZES,
-    b"ddp_grad_comm": 0,
-    b"get_batch": OPENS,
-    b"forward_step": OPENS | FORWARD,
-    b"loss_func": LOSS,
-    b"backward_step": BACKWARD,
-    b"optimizer_step": ENDS,
+# Traits, kind and pass of operations.
+_KNOWN = {
+    b"send_forward": (P2P | FORWARD_P2P, "send", "forward"),
+    b"recv_forward": (P2P | FORWARD_P2P | OPENS, "recv", "forward"),
+    b"send_backward": (P2P, "send", "backward"),
+    b"recv_backward": (P2P, "recv", "backward"),
+    b"dp_allreduce": (FINALIZES | REDUCES, "gradient_sync", None),
+    b"exp_dp_allreduce": (FINALIZES, "gradient_sync", None),
+    b"ep_dp_allreduce": (FINALIZES, "gradient_sync", None),
+    b"ep_allreduce": (FINALIZES | REDUCES, "gradient_sync", None),
+    b"pep_allreduce": (FINALIZES, "gradient_sync", None),
+    b"ddp_grad_comm": (0, None, None),  # describes a buffer
+    b"get_batch": (OPENS, "data", "forward"),
+    b"forward_step": (OPENS | FORWARD, "forward", "forward"),
+    b"loss_func": (LOSS, "loss", None),
+    b"backward_step": (BACKWARD, "backward", "backward"),
+    b"optimizer_step": (ENDS, "optimizer", None),
 }
-OPS = tuple(_TRAITS)
+OPS = tuple(_KNOWN)
 """Operations that kernels know by number: communications first."""
 
 KNOWN_OPS = len(OPS)
-TRAITS = np.array([*_TRAITS.values(), 0])
+TRAITS = np.array([*(traits for traits, _, _ in _KNOWN.values()), 0])
 """Traits of these, and behind them of all others."""
+
+KINDS = {op.decode(): kind for op, (_, kind, _) in _KNOWN.items() if kind}
+PASSES = {op.decode(): one for op, (_, _, one) in _KNOWN.items() if one}
+"""What an operation does, and the pass that it belongs to."""
 
 LAST_COMMUNICATION = DDP_GRAD_COMM = OPS.index(b"ddp_grad_comm")
 
