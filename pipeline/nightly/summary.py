@@ -104,9 +104,9 @@ class Account:
             "inputs": list(self.inputs),
             "ingest": None if self.ingested is None else _ingest(self.ingested),
             "verdicts": None if self.verdicts is None else _verdicts(self.verdicts),
-            "report": _text(self.report),
+            "report": self.report and str(self.report.absolute()),
             "report_url": self.report and self.report_url,
-            "latest": _text(self.latest),
+            "latest": self.latest and str(self.latest.absolute()),
             "warehouse": self.warehouse,
             "model_failures": None
             if self.model_failures is None
@@ -191,7 +191,3 @@ def _verdicts(verdicts: Verdicts) -> dict[str, Any]:
         "max_bad_ratio": verdicts.max_bad_ratio,
         "bad_lines": [bad._asdict() for bad in verdicts.bad],
     }
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())

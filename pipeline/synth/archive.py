@@ -83,7 +83,7 @@ def _traces(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
     ]
     # A whole number of ms: a repetition changes only the whole part of a time stamp.
     period_ms = -(-max(ops[-1].end for ops in ranks) // TICKS_PER_MS)
-    repeats = _times(size_bytes, sum(len(one.render(0)) for one in templates))
+    repeats = max(1, -(-size_bytes // sum(len(one.render(0)) for one in templates)))
     files = []
     for rank, one in enumerate(templates):
         folder = Path(f"job{number:03d}", spec.host_name(rank) or "")
@@ -128,7 +128,7 @@ def _simulated(directory: Path, spec: Spec, number: int) -> Row:
 def _log(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
     log, stamp = training_log.simulate_log(spec, number), _stamp(spec, number)
     once, twice = (sum(map(len, log_text.chunks(log, stamp, times))) for times in (1, 2))
-    repeats = 1 + _times(size_bytes - once, twice - once, least=0)
+    repeats = 1 + max(0, -(-(size_bytes - once) // (twice - once)))
     steps = log_text.steps_written(spec, repeats)
     path = Path("optimus", log_text.file_name(spec, stamp))
     return {
@@ -167,11 +167,6 @@ def _plan(directory: Path, spec: Spec, size_bytes: int, *, experts: bool) -> Row
         "passes": plan.pass_rows(),
         "traffic": plan.traffic_rows(),
     }
-
-
-def _times(size_bytes: int, cycle_bytes: int, *, least: int = 1) -> int:
-    """Return how many cycles reach at least that size."""
-    return max(least, -(-size_bytes // cycle_bytes))
 
 
 def _stamp(spec: Spec, number: int) -> datetime:

@@ -10,13 +10,7 @@ from tracelake.synth.spec import Spec, ticks
 VOCABULARY = 50_432
 ACTIVATION_DTYPE = "float16"
 WIDTHS = {"int64": 8, "float32": 4, "float16": 2, "bool": 1}
-COLLECTIVES = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "send_recv": "send_recv",
-}
+_NORMALISED = {"allreduce": "all_reduce", "allgather": "all_gather"}
 _LATENCY_TICKS = 1
 
 
@@ -26,7 +20,7 @@ class Call:
 
     Attributes:
         caller: Function that traced it.
-        word: The collective as the trace spells it, a key of `COLLECTIVES`.
+        word: The collective as the trace spells it.
         group: Kind of group as `Spec.group` takes it.
         shape: Shape of the rank's input tensor.
         hidden: Compute that runs at the same time, in ticks: the call lasts at least as long. None
@@ -45,7 +39,7 @@ class Call:
     @property
     def collective(self) -> str:
         """Normalised name."""
-        return COLLECTIVES[self.word]
+        return _NORMALISED.get(self.word, self.word)
 
     def size_bytes(self, members: int) -> int:
         """Return the size for bandwidth: an all_gather counts its whole output."""
