@@ -54,8 +54,18 @@ def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[
 def _take(file: TextIO, path: Path, wait: timedelta, warn: Callable[[str], None]) -> None:
     deadline = time.monotonic() + wait.total_seconds()
     pause, warned = _FIRST_PAUSE, False
-    while not _try(file, path):
-        left = deadline - time.monotonic()
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            left = deadline - time.monotonic()
+        except OSError as error:
+            raise LakeError(
+                f"cannot lock the lake: {error.strerror}",
+                path=path,
+                hint="the lake must be on a file system with locks",
+            ) from error
         if left <= 0:
             raise LakeError(
                 f"another run is working on this lake: {_holder(path)}",
@@ -67,20 +77,6 @@ def _take(file: TextIO, path: Path, wait: timedelta, warn: Callable[[str], None]
             warned = True
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _try(file: TextIO, path: Path) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise LakeError(
-            f"cannot lock the lake: {error.strerror}",
-            path=path,
-            hint="the lake must be on a file system with locks",
-        ) from error
-    return True
 
 
 def _holder(path: Path) -> str:
