@@ -23,11 +23,12 @@ def held(rows: Unmade) -> Unmade | None:
 
 def make(runs: Sequence[Unmade]) -> dict[str, pa.RecordBatch]:
     """Return the rows of runs, one after the other, by table."""
-    names, keys, texts = _Union(), _Union(), _Union([text.decode() for text in layout.TEXTS])
+    fixed = [text.decode() for text in layout.TEXTS]
+    names, keys, texts = ({name: i for i, name in enumerate(own)} for own in ((), (), fixed))
     ops, comms = [], []
     for run in runs:
-        of_names, of_texts = names.add(run.names), texts.add(run.texts)
-        of_keys = keys.add(run.keys)
+        of_names, of_texts = _places(run.names, names), _places(run.texts, texts)
+        of_keys = _places(run.keys, keys)
         op_ids = of_texts[run.ops.ids]
         op_ids[layout.OP] = of_names[run.ops.ids[layout.OP]]
         ops.append(run.ops._replace(ids=op_ids, keys=of_keys[run.ops.keys]))
@@ -37,24 +38,14 @@ def make(runs: Sequence[Unmade]) -> dict[str, pa.RecordBatch]:
     before = _starts(rows.size[layout.ROWS] for rows in ops)
     all_comms.wide[layout.OP_ROW] += np.repeat(before, [rows.size[layout.ROWS] for rows in comms])
     numbering = Numbering(*map(np.concatenate, zip(*(r.numbering for r in runs), strict=True)))
-    made = build(Unmade(all_ops, all_comms, numbering, names.texts, keys.texts, texts.texts))
+    unions = (Texts([*all_], np.zeros(len(all_), np.bool_)) for all_ in (names, keys, texts))
+    made = build(Unmade(all_ops, all_comms, numbering, *unions))
     return {"ops": made[0], "comms": made[1]}
 
 
-class _Union:
-    """Texts of several runs, each once."""
-
-    def __init__(self, first: Iterable[str] = ()) -> None:
-        self._places = {text: place for place, text in enumerate(first)}
-
-    def add(self, texts: Texts) -> Ids:
-        """Add texts; return the place of each."""
-        places = self._places
-        return np.array([places.setdefault(name, len(places)) for name in texts.names], np.int32)
-
-    @property
-    def texts(self) -> Texts:
-        return Texts([*self._places], np.zeros(len(self._places), np.bool_))
+def _places(texts: Texts, among: dict[str, int]) -> Ids:
+    """Return the place of each text among those of several runs, new ones at the end."""
+    return np.array([among.setdefault(name, len(among)) for name in texts.names], np.int32)
 
 
 def _has_fault(rows: Rows, dtype: int, texts: Texts) -> bool:
