@@ -16,7 +16,7 @@ _COLUMN = re.compile(
     r"(?P<name>\w+)\s+(?P<type>[A-Z]+(?:\([^)]*\))?(?:\[\])*)(?:\s+(?P<unit>[^|]+?))?"
     r"\s*\|\s*(?P<doc>\S.*)"
 )
-_TAGS = ("grain", "column", "order", "report", "scope", "internal", "kernel")
+_TAGS = ("grain", "column", "order", "report", "scope", "kernel")
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,6 @@ def read_model(path: Path) -> Model:
     if not _NAME.fullmatch(path.stem):
         raise ContractError(
             "a model's name is lower case with underscores", path=path, hint="rename the file"
-        )
-    if bool(tags["internal"]) != path.stem.startswith("_"):
-        raise ContractError(
-            "@internal and a name with a leading underscore go together", path=path, line=1
         )
     scopes = [value for _, value in tags["scope"]]
     for line, value in tags["scope"]:

@@ -1,6 +1,5 @@
 -- When the device of a rank communicates inside a pass and no kernel or copy runs beside: the pass waits for it.
 -- Of traces of kernels whose passes are annotated. Messages are no part of a pass.
--- @internal
 -- @grain run_id, rank, seq, sub_seq
 -- @column seq BIGINT | The pass.
 -- @column sub_seq INTEGER | Place of the interval among those of the rank.

@@ -1,5 +1,4 @@
 -- Communication inside an operation: the union of its sub-operations, clipped to it; of an annotated pass what it waits for.
--- @internal
 -- @grain run_id, rank, seq
 -- @column comm_ns BIGINT ns | Union of the sub-operations.
 -- @column async_ns BIGINT ns | What of it is asynchronous: time that contains a weight-gradient kernel.

@@ -3,7 +3,6 @@
 -- intervals cover exactly what any operation covers. An operation without a kind says
 -- nothing about the schedule: it is no interval.
 -- A rank whose clock cannot be related keeps its own: good among its own times, for no window.
--- @internal
 -- @grain run_id, rank, seq
 -- @column part VARCHAR | compute, data, p2p_recv, p2p_send or finalize. The lines of a fused send and receive are one interval, a receive, because it waits for the peer.
 -- @column from_ns BIGINT ns | Start of the interval: start_ns, or the latest end before it where that is later.

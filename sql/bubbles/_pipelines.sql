@@ -1,5 +1,4 @@
 -- Schedule of each run's pipeline, and the bubble it has in theory.
--- @internal
 -- @grain run_id
 -- @column stages INTEGER stages | Pipeline stages p.
 -- @column virtual_stages INTEGER | Virtual stages per rank v: 1 unless the input says otherwise. A plan's header does not: its vpp counts layers.

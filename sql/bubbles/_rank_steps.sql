@@ -1,5 +1,4 @@
 -- What a rank did in a step: how many passes it made, and from when to when.
--- @internal
 -- @grain run_id, step, rank
 -- @column forwards BIGINT calls | Timed forward steps, those written twice counted once.
 -- @column backwards BIGINT calls | Timed backward steps, likewise.

@@ -1,5 +1,4 @@
 -- Receives inside a step's window: how much of them was waiting for the sender to start.
--- @internal
 -- @grain run_id, step, rank
 -- @column wait_ns BIGINT ns | From the start of a receive to that of the send that feeds it, as far as in the receive and in the window; NULL with a reason.
 WITH receives AS (

@@ -1,5 +1,4 @@
 -- Time of a stage per micro-batch in a step: that of its slowest rank.
--- @internal
 -- @grain run_id, step, stage
 -- @column ranks BIGINT ranks | Ranks of the stage that say it.
 -- @column micro_batch_ns DOUBLE ns | Forward and backward time per micro-batch; of stdout logs the forward time of the listed modules alone.

@@ -1,6 +1,5 @@
 -- Pipeline window of a step over all ranks on the reference clock, or why it has none.
 -- A window of which the clocks leave more than a tenth open is none.
--- @internal
 -- @grain run_id, step
 -- @column window_start_ns BIGINT ns | Earliest start of an operation of the step.
 -- @column window_end_ns BIGINT ns | Latest end of a backward_step.

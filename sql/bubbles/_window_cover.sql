@@ -1,7 +1,6 @@
 -- How much of a step's window any operation of the rank covers, of whatever step.
 -- Read off the running total of the rank's intervals at both ends of the window, so that the cost
 -- does not depend on how many windows an operation reaches into.
--- @internal
 -- @grain run_id, step, rank
 -- @column covered_ns BIGINT ns | Time of the window inside operations.
 WITH totals AS (

@@ -1,5 +1,4 @@
 -- Parts of the window that the rank's own operations of the step fill.
--- @internal
 -- @grain run_id, step, rank
 -- @column compute_ns BIGINT ns | Computing operations outside their communication.
 -- @column data_ns BIGINT ns | Data loading operations outside their communication.

@@ -3,7 +3,6 @@
 -- is believed where a line through all readings halves the scatter that a constant leaves, up to the
 -- 200 ppm that no two crystals exceed. What drift the scatter can hide, at most that of two crystals
 -- of 50 ppm, counts for the time without readings.
--- @internal
 -- @grain run_id, clock, other
 -- @column clock VARCHAR | Clock that is compared.
 -- @column other VARCHAR | Clock that it is compared with.

@@ -2,7 +2,6 @@
 -- The members of a synchronous collective end together. A message is there after it was sent, which
 -- bounds the difference from one side; messages both ways bound it from both (Cristian 1989, and
 -- RFC 5905, section 8, for half the round trip as the error).
--- @internal
 -- @grain run_id, clock, other, basis, sample
 -- @column clock VARCHAR | Clock that is compared.
 -- @column other VARCHAR | Clock that it is compared with.

@@ -1,5 +1,4 @@
 -- The clocks of a run, and which of them is the reference: that of the lowest rank.
--- @internal
 -- @grain run_id, clock
 -- @column clock VARCHAR | As in _rank_clocks.
 -- @column origin_ns BIGINT ns | Earliest start that was read from it.

@@ -1,7 +1,6 @@
 -- Clock that the times of a rank were read from: ranks of one host share it, hosts do not.
 -- A run that names no host is taken to have one, unless its own communication says otherwise: then
 -- every rank has a clock of its own. A trace of named streams has been put on one clock already.
--- @internal
 -- @grain run_id, rank
 -- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; else `rank N`.
 -- @column start_ns BIGINT ns | Earliest start of an operation.

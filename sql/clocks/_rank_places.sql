@@ -1,5 +1,4 @@
 -- Host and device of every rank with records; of a rank in several files, the last host by name.
--- @internal
 -- @grain run_id, rank
 WITH read_from AS (
     SELECT DISTINCT run_id, rank, source_id FROM ops

@@ -1,5 +1,4 @@
 -- From when to when a rank was in a step, by the rank's own clock.
--- @internal
 -- @grain run_id, rank, step
 -- @column ended BOOLEAN | The optimizer ran in the step.
 -- @column start_ns BIGINT ns | Earliest start of an operation.

@@ -1,5 +1,4 @@
 -- Steps in which equal numbers mean different steps of the job.
--- @internal
 -- @grain run_id, step
 SELECT run_id, step FROM _step_shifts
 UNION

@@ -1,5 +1,4 @@
 -- Whether the times of a step's ranks can be compared, and how far off a difference of two can be.
--- @internal
 -- @grain run_id, step
 -- @column aligned BOOLEAN | One clock, or clocks that were related, and all ranks met in some step.
 -- @column met BOOLEAN | Its finished ranks overlap: all had begun before one ended.

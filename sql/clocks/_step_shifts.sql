@@ -2,7 +2,6 @@
 -- The passes of a step, from the first forward to the last backward step, overlap on all ranks, and
 -- those of different steps never do. The rank with the most steps counts right, of equal ones the one
 -- that began first. Of a rank with fewer all steps must have run beside some: else its clock differs.
--- @internal
 -- @grain run_id, rank, step
 -- @column other_rank INTEGER | Rank that counts right.
 -- @column first_beside INTEGER | First step of that rank that this one ran beside.

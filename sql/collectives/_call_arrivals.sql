@@ -1,5 +1,4 @@
 -- Calls with when their members arrived, on one clock or on related ones.
--- @internal
 -- @grain run_id, identity
 -- @column identity UBIGINT | Equal for the members of a call.
 -- @column peers BIGINT ranks | Members seen but one.

@@ -1,5 +1,4 @@
 -- Communications of several ranks that are one call, by the ranks' own clocks.
--- @internal
 -- @grain run_id, identity
 -- @column identity UBIGINT | Equal for the members of a call.
 -- @column matched BOOLEAN | All members of the group were seen making this call, if there are several with times.

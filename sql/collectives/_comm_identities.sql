@@ -3,7 +3,6 @@
 -- that made as many passes: where a line was lost, only the calls of that line match nobody. Where it
 -- cannot be told which line that was, the calls that it could have shifted match nobody, and matching
 -- is in step again with the next step.
--- @internal
 -- @grain run_id, rank, seq, sub
 -- @column sub INTEGER | sub_seq, 0 where the operation itself is the communication.
 -- @column group_size INTEGER ranks | Members of the group; 2 for a send and its receive.

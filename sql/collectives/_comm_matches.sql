@@ -1,5 +1,4 @@
 -- Every communication with what its matched peers say about it.
--- @internal
 -- @grain run_id, rank, seq, sub
 -- @column sub INTEGER | sub_seq, 0 where the operation itself is the communication.
 -- @column group_size INTEGER ranks | Members of the group.

@@ -2,7 +2,6 @@
 -- Synchronous calls end together, so a member's time beyond the shortest of its group was waiting, of which in an
 -- annotated pass that counts beside which no kernel runs; broadcast and reduce let ranks go early and are left out.
 -- Needs no common clock.
--- @internal
 -- @grain run_id, step, rank
 -- @column wait_ns BIGINT ns | Own duration minus the group's shortest, summed over calls; NULL where a peer of any of them was not seen.
 WITH calls AS (

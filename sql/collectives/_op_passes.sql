@@ -3,7 +3,6 @@
 -- any may be lacking. Operations of a name count in their order; where a line was lost, in that of the passes
 -- around them. Other operations are passes by themselves, and so are those of an interleaved schedule,
 -- where a message leaves one pass and feeds another.
--- @internal
 -- @grain run_id, rank, seq
 -- @column pass_number BIGINT | From 1; NULL where lines were lost and the others do not tell which.
 -- @column passes BIGINT | Passes of the kind in the step: operations of the most frequent name.

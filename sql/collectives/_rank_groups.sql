@@ -1,6 +1,5 @@
 -- Communication groups of every rank: by its slot, tp, cp, dp, pp from fastest to slowest.
 -- Expert groups lie inside the data-parallel dimension: ep tensor-parallel groups in a row.
--- @internal
 -- @grain run_id, rank, group_kind
 -- @column group_key BIGINT | The same number for the members of a group and for no others of the kind.
 -- @column group_size INTEGER ranks | Members of the group.

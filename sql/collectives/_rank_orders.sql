@@ -1,7 +1,6 @@
 -- In which order Megatron numbered the ranks of a run, judged by the stages that its lines print.
 -- `tp-cp-dp-pp` is the usual one, `tp-cp-pp-dp` that of --use-tp-pp-dp-mapping. Where neither fits and
 -- every rank was seen, the ranks of a stage count in order of their numbers.
--- @internal
 -- @grain run_id
 -- @column rank_order VARCHAR | tp-cp-dp-pp, tp-cp-pp-dp, printed, or NULL where the printed stages contradict every order.
 WITH printed AS (

@@ -1,5 +1,4 @@
 -- Number that a rank has in the usual order, stage after stage: groups and neighbours follow from it.
--- @internal
 -- @grain run_id, rank
 -- @column slot BIGINT | Stage times the ranks of a stage, plus the rank's position among them; NULL where the printed stages contradict every order.
 WITH sizes AS (

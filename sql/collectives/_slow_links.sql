@@ -2,7 +2,6 @@
 -- A link is a sender and a receiver, or a group of ranks in a collective. Compared are median times
 -- of matched calls of one kind and size, over at least 3 links with at least 3 calls each; slow is
 -- 3 times the median of the other links and over 1 ms and 10 clock ticks more.
--- @internal
 -- @grain run_id, subject
 -- @column subject VARCHAR | `link rank 2 -> rank 4` or `group tp 4-7`.
 -- @column rank INTEGER | The sender, or the lowest rank of the group.

@@ -1,5 +1,4 @@
 -- Runs whose traces have kernels and copies of a device, and no passes of a schedule.
--- @internal
 -- @grain run_id
 SELECT run_id
 FROM ops

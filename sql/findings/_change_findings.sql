@@ -1,5 +1,4 @@
 -- Findings about a run beside earlier runs of its configuration: regressed, drifted, slow_stage.
--- @internal
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.

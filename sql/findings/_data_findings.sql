@@ -1,5 +1,4 @@
 -- Findings about data that is lost or damaged: files that cannot be read, parts of the lake, and runs that models fail on.
--- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.

@@ -3,7 +3,6 @@
 -- became slower within the run, explain any of these; a slow rank, host or link, or slow data loading, explains these
 -- and a slow stage; a slow host explains its slow ranks. What the runs before had as well explains no change: the cause
 -- loses more than twice what it lost in the median of the runs with which the effect's first run is compared.
--- @internal
 -- @scope fleet
 -- @grain run_id, incident
 -- @column incident VARCHAR | The series that is explained.

@@ -1,7 +1,6 @@
 -- All findings, with the series that each belongs to; what is wrong with a copy is of the run that it repeats.
 -- A series has the same configuration, subject and family of kinds. It ends where 3 runs in a row, for 36 hours or more, do
 -- not have the finding and could: of steps they have figures, of a rank or host it was compared.
--- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
 -- @column family VARCHAR | Kinds that speak of the same thing: slow_rank for straggler, suspect and recurring, regressed for a drift too, else the kind.

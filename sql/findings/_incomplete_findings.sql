@@ -1,5 +1,4 @@
 -- Findings about runs that are not whole: what is missing, or what ended the job.
--- @internal
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.

@@ -1,5 +1,4 @@
 -- Findings about the input: contradictions, rejected lines.
--- @internal
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.

@@ -1,6 +1,5 @@
 -- Regressions, drifts and slow stages that go on although no later run has them: slow runs make a slow baseline.
 -- They end when 3 runs in a row are no worse than the baseline of the first one allowed, or after 90 days.
--- @internal
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | As in incidents.

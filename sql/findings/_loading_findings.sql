@@ -1,5 +1,4 @@
 -- Findings about slow data loading of one run by itself: on all ranks alike, or on some that the others wait for.
--- @internal
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | data_loading.
 -- @column severity VARCHAR | warning.

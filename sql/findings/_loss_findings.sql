@@ -1,5 +1,4 @@
 -- Findings about the loss that a log prints: loss_not_finite.
--- @internal
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | loss_not_finite.
 -- @column severity VARCHAR | critical where the loss of the last step is not finite, else notice.

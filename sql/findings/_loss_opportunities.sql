@@ -1,5 +1,4 @@
 -- Time that a run loses in a few slow steps, or in operations that take long on one rank after another.
--- @internal
 -- @grain run_id, kind
 -- @column kind VARCHAR | slow_steps: a few steps far above the others; uneven_operations: operations that take long on one rank after another.
 -- @column gain_ratio DOUBLE | Part of the step time that was lost.

@@ -1,5 +1,4 @@
 -- Findings about ranks, devices and hosts: straggler, suspect, recurring, slow_node.
--- @internal
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column series VARCHAR | What the finding is about over several runs, as in straggler_history.

@@ -1,5 +1,4 @@
 -- Lines of a run that were rejected: how many, why, and where the first is.
--- @internal
 -- @grain run_id
 -- @column rejected BIGINT lines | Lines rejected.
 -- @column rejected_ratio DOUBLE | Rejected over record lines and rejected.

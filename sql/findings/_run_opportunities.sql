@@ -1,5 +1,4 @@
 -- What would make a run faster, as far as the run itself tells.
--- @internal
 -- @grain run_id, kind
 -- @column kind VARCHAR | split: another split of the layers over the stages; micro_batches: more of them per step; exposed_communication: communication beside compute.
 -- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the step as replayed or modelled, for micro_batches per sample, for exposed_communication at most.

@@ -1,6 +1,5 @@
 -- What a run took: its steps and the GPU hours that they cost.
 -- A log that prints one step in several says nothing of those between: each counts as the median.
--- @internal
 -- @grain run_id
 -- @column steps_ms DOUBLE ms | Time of the steps with a time, warm-up left out.
 -- @column step_p50_ms DOUBLE ms | Their median.

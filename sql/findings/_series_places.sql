@@ -1,6 +1,5 @@
 -- Place of every run among the runs of its configuration, by date; where that is not known, among those of its label.
 -- Copies and runs without a date or a configuration have no place.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column place BIGINT | From 1.

@@ -1,6 +1,5 @@
 -- Stages that became slow: beyond what their own baseline allows, while the other stages of the run did not.
 -- The bound is that of run_history: over the median by 10 % and by three times the spread, and 1 ms.
--- @internal
 -- @scope fleet
 -- @grain run_id, stage
 -- @column micro_batch_ms DOUBLE ms | Time per micro-batch of the stage.

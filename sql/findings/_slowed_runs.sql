@@ -3,7 +3,6 @@
 -- what is below the middle of these from what is above. It must be a jump: the 5 steps after it, and the last 5,
 -- exceed the 5 before it as their medians do, and 9 in 10 steps on either side are on their side of half the bound.
 -- Either side has 10 records or more; 3 are enough where a rank became slow at that step.
--- @internal
 -- @grain run_id
 -- @column since_step INTEGER | First slow step.
 -- @column slow_steps BIGINT steps | Steps from there on.

@@ -1,5 +1,4 @@
 -- Timer of the log in which ranks came apart most when the steps became slower: some are slow, not all.
--- @internal
 -- @grain run_id
 -- @column name VARCHAR | The timer, as printed.
 -- @column rank INTEGER | The slowest rank in most records from then on; NULL where the log does not say.

@@ -1,7 +1,6 @@
 -- Runs whose steps took ever longer, little by little: by fifths of their steps, of at least 10 records each.
 -- The median of each fifth exceeds that of the one before by a tenth of the whole growth or more, and all of them that
 -- of the first in the mean by more than noise.
--- @internal
 -- @grain run_id
 -- @column fifths_ms DOUBLE[] ms | Median of each fifth.
 -- @column longer_ms DOUBLE ms | What steps took longer than the median of the first fifth, in the mean.

@@ -1,5 +1,4 @@
 -- Ranks of each stage, with the host they ran on.
--- @internal
 -- @grain run_id, rank
 SELECT s.run_id, s.rank, s.stage, p.host
 FROM _ranks_seen AS s

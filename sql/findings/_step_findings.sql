@@ -1,5 +1,4 @@
 -- Findings about the steps of one run by itself: slowed.
--- @internal
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | slowed.
 -- @column severity VARCHAR | critical where steps exceed the bound twice, else warning.

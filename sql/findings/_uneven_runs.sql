@@ -2,7 +2,6 @@
 -- The samples of a step change, or its log says that sizes of the job do, or its tokens do, as where a
 -- step generates what it trains on: between their quarters lies more than a tenth of the median. What
 -- pauses a few steps does not show there.
--- @internal
 -- @grain run_id
 WITH tokens AS (
     SELECT t.run_id, t.step, any_value(s.step_ms) * max(t.tokens_per_s) AS tokens

@@ -1,5 +1,4 @@
 -- Findings about links and results of tests, of one run by itself: slow_link, wrong_values.
--- @internal
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | slow_link or wrong_values.
 -- @column severity VARCHAR | warning; critical for wrong values.

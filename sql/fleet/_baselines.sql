@@ -1,5 +1,4 @@
 -- Each watched figure of a run beside the same figure of the runs of its baseline.
--- @internal
 -- @scope fleet
 -- @grain run_id, metric
 -- @column metric VARCHAR | Column of run_summary.

@@ -3,7 +3,6 @@
 -- an attempt or a date, or the later one begins with the earlier one's, as train.log and train_restart.log. The later
 -- one has no other configuration (it may lack what a job prints once) and number of steps, dates after those of the
 -- earlier one, and begins after its first step and at most one step after its last: it did not begin anew.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column continued_by VARCHAR | The run that went on.

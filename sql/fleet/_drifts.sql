@@ -1,7 +1,6 @@
 -- Each watched figure over the latest 5 runs of a configuration beside the best 10 in a row before.
 -- Only judged runs with a date count, those of one date by run_id. The 10 runs lie within 90 days
 -- before the run and end before the latest 5.
--- @internal
 -- @scope fleet
 -- @grain run_id, metric
 -- @column metric VARCHAR | Column of run_summary.

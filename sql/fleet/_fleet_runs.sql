@@ -1,7 +1,6 @@
 -- Runs that are compared with each other: a run that is a copy of another under a second name is not.
 -- Runs of which no size of the job is known have no configuration: the batch alone tells no jobs apart,
 -- nor does the number of ranks that a trace without messages between them prints.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column measured BOOLEAN | It has a figure that is watched, or times of its stages.

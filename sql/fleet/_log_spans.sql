@@ -1,5 +1,4 @@
 -- When a log without files of ranks was written: from its first date to its last.
--- @internal
 -- @grain run_id
 -- @column ends TIMESTAMP | The last date in it; NULL if it has none.
 SELECT

@@ -2,7 +2,6 @@
 -- World size, tp, pp and micro-batches must be known of both and equal; what else both know must
 -- agree: dp, cp, ep, layers, batch sizes, and for traces whether there are experts. Models are
 -- spelled differently by every format: an equal name only decides between plans, then the latest.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column plan_run_id VARCHAR | Run of the plan.

@@ -1,7 +1,6 @@
 -- What was planned of a measured run beside what was measured of it, as far as its input can tell.
 -- Rank traces are held against the plan's communication and compute, logs against the forward
 -- compute of its layers.
--- @internal
 -- @scope fleet
 -- @grain run_id, kind, pass?, collective?, group_kind?, layer_kind?
 -- @column plan_run_id VARCHAR | Run of the plan.

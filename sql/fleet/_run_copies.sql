@@ -1,5 +1,4 @@
 -- Runs all of whose files are copies of those of other runs, and the run that each repeats.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column copy_of VARCHAR | The run with the original of its first file.

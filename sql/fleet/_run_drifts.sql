@@ -1,5 +1,4 @@
 -- Whether the latest runs of a configuration are worse than its best ones, and since when.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column drift VARCHAR | drifted, ok or not_comparable.

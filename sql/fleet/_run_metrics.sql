@@ -1,6 +1,5 @@
 -- The figures of a run that are watched from run to run.
 -- A bubble is watched where there is a pipeline, a bandwidth beside that of the same kind of call.
--- @internal
 -- @scope fleet
 -- @grain run_id, metric
 -- @column metric VARCHAR | Column of run_summary.

@@ -1,5 +1,4 @@
 -- What a run is called: by run_id, label or hash, in every command. Commands resolve a name by this SELECT.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column label VARCHAR | As in run_list.

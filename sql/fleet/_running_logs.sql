@@ -1,7 +1,6 @@
 -- Logs whose jobs may still run, and until when.
 -- Their steps have not ended, nothing says what ended them, and their last date was less than an hour ago when the
 -- warehouse was built, by the clock of the machine that built it.
--- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column running_until TIMESTAMP | When the hour is over.

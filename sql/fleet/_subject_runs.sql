@@ -1,5 +1,4 @@
 -- Each rank, device or host of a configuration in each run in which it was compared.
--- @internal
 -- @scope fleet
 -- @grain config, host?, device?, rank?, run_id
 -- @column rank INTEGER | The rank where no host is known.

@@ -1,5 +1,4 @@
 -- Order of a run's layers through the model, with the time they take in a step.
--- @internal
 -- @grain run_id, layer
 -- @column position BIGINT | From 1: embedding, blocks by number, other listed modules, head.
 -- @column layer_ns DOUBLE ns | Time in a step by medians, parts on several stages added.

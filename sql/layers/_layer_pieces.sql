@@ -1,5 +1,4 @@
 -- Time of the part of a layer that a stage holds, in a step.
--- @internal
 -- @grain run_id, step, layer, stage
 -- @column layer_kind VARCHAR | embedding, block, head or other, by the layer's name.
 -- @column total_ns BIGINT ns | Of the slowest rank where the stage has several.

@@ -1,5 +1,4 @@
 -- What the layer times of a run add up to, and why they do not show the whole model.
--- @internal
 -- @grain run_id
 -- @column stages INTEGER stages | Pipeline stages p.
 -- @column virtual_stages INTEGER | Virtual stages per rank v.

@@ -2,7 +2,6 @@
 -- The trend is significant where t = r sqrt((n - 2) / (1 - r^2)) of Spearman's rank correlation r
 -- between step and time is at least 5: by chance under 2 times in 1,000 with 10 steps, less with
 -- more. Sums are of integers, so that no order of rows shows in them.
--- @internal
 -- @grain run_id, layer
 -- @column steps BIGINT steps | Steps the trend rests on.
 -- @column trend_ratio DOUBLE | Least-squares slope over steps, times last minus first step, over the layer's median.

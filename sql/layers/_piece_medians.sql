@@ -1,5 +1,4 @@
 -- Median time of the part of a layer that a stage holds, over the run's steps without warm-up.
--- @internal
 -- @grain run_id, layer, stage
 -- @column layer_kind VARCHAR | embedding, block, head or other, by the layer's name.
 -- @column steps BIGINT steps | Steps counted.

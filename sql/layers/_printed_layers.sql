@@ -1,5 +1,4 @@
 -- Time of a layer as a rank printed it in a step: a job that began again prints a step once more, and the last one counts.
--- @internal
 -- @grain run_id, step, rank, stage, layer
 -- @column total_ns BIGINT ns | Time of its listed modules.
 SELECT run_id, step, rank, stage, layer, layer_index, total_ns, ops

@@ -2,7 +2,6 @@
 -- Best is the smallest largest stage, then the smallest second largest, and so on down; of equal
 -- ones that whose early stages end first. Adding one stage to two splits does not change which is
 -- better, so the best split of the first layers is the beginning of a best split of all.
--- @internal
 -- @grain run_id, stage
 -- @column first_position BIGINT | Position of the stage's first layer in _layer_order.
 -- @column last_position BIGINT | Position of its last layer.

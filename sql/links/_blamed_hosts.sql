@@ -1,7 +1,6 @@
 -- Hosts that slow pairs are blamed on, by removal.
 -- The host with the largest share of slow pairs, over half and of 3 or more tested, goes with its
 -- pairs, and so on; tied hosts go together.
--- @internal
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, host
 -- @column cluster VARCHAR | Least host of the cluster.

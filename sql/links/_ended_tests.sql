@@ -1,7 +1,6 @@
 -- Hosts and links that tests showed to be slow, and with which tests do not go on.
 -- A host was drained: over half of the hosts that it was tested with were tested without it on 3 later
 -- days and for over a week. Any: its latest slow test is over 90 days before the latest of its cluster.
--- @internal
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | As in _slow_tests.

@@ -1,5 +1,4 @@
 -- Hosts that the groups of a kind span, or two neighbours in a pipeline, where the host of every seen member is known.
--- @internal
 -- @grain run_id, group_kind
 -- @column group_size INTEGER ranks | Members of a group.
 -- @column nodes BIGINT hosts | Hosts of a group; NULL where a host is unknown, members are missing, or groups differ.

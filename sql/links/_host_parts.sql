@@ -1,5 +1,4 @@
 -- Hosts of a kind of test by the part they fall into: hosts that pairs which are not slow join.
--- @internal
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, host
 -- @column cluster VARCHAR | Least host of the cluster.

@@ -1,6 +1,5 @@
 -- Tests between two hosts, out of place: the latest of each size, and those that never ended.
 -- A cluster is a connected component of hosts that any test joins; its least host names it.
--- @internal
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, host, peer_host, size_bytes?
 -- @column cluster VARCHAR | Least host of the hosts that tests join.

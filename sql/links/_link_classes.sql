@@ -1,5 +1,4 @@
 -- Two parts of a cluster between which every tested pair is slow: likely a switch, no host's fault.
--- @internal
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, part, peer_part
 -- @column cluster VARCHAR | Least host of the cluster.

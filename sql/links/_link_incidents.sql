@@ -1,6 +1,5 @@
 -- Hosts and links that bandwidth tests show to be slow, as incidents: one per subject, over all kinds of test.
 -- A kind of test is a collective and a number of ranks per host. A pair of a slow host is none of its own.
--- @internal
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | 8 hex digits of scope and subject.

@@ -2,7 +2,6 @@
 -- The size is the largest that four fifths as many latest tests reach as any other one, so that short
 -- tests of few pairs hide none; those that never ended do not count for it.
 -- The reference is the 90th percentile of the pairs; slow is below 0.8 of it, or never ended.
--- @internal
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, host, peer_host
 -- @column cluster VARCHAR | Least host of the cluster.

@@ -1,5 +1,4 @@
 -- Runs whose bandwidth tests show that a host or link is slow: of each pair of hosts the latest test.
--- @internal
 -- @scope fleet
 -- @grain incident, run_id
 -- @column incident VARCHAR | 8 hex digits of scope and subject.

@@ -1,6 +1,5 @@
 -- Steps of a measured run that a plan can be held against, or why there are none.
 -- Whole steps without warm-up: every stage was seen, and nothing of it is cut or lost.
--- @internal
 -- @grain run_id
 -- @column traced BOOLEAN | A rank trace; else a log.
 -- @column steps INTEGER[] | The steps.

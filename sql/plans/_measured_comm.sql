@@ -1,7 +1,6 @@
 -- Communication that a rank was measured to make in a step: the mean over the pipeline's stages.
 -- Per stage it is the mean over its ranks and the run's whole steps without warm-up. A message
 -- counts where it is sent.
--- @internal
 -- @grain run_id, pass?, collective, group_kind?
 -- @column pass VARCHAR | forward, backward, finalize (after the backward passes), or NULL: loading data and the loss.
 -- @column calls DOUBLE calls | Communications of more than 0 bytes.

@@ -2,7 +2,6 @@
 -- Per stage it is the mean over its ranks, and over the run's whole steps without warm-up the
 -- median. Rank traces have the operations, without the communication they wait for; an asynchronous
 -- call stays in, for its time contains the weight-gradient kernel. Logs have the layers.
--- @internal
 -- @grain run_id, pass, layer_kind?
 -- @column pass VARCHAR | forward, backward, or finalize: the optimizer step.
 -- @column layer_kind VARCHAR | Logs: embedding, block, head or other.

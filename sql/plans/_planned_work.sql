@@ -1,7 +1,6 @@
 -- What a plan lets a rank do in a step: the mean over the stages of the pipeline it plans.
 -- A plan lists the layers of one stage, and beside them an embedding and a head of which a pipeline
 -- has one each: these count by 1 / pp.
--- @internal
 -- @grain run_id, kind, pass?, collective?, group_kind?, layer_kind?
 -- @column kind VARCHAR | collective, compute, or layer: forward compute by kind of layer.
 -- @column pass VARCHAR | forward, backward (both gradients), or finalize (gradient synchronisation and update).

@@ -1,5 +1,4 @@
 -- What in a run contradicts what its ranks were taken for, its sizes, or each other: sentences that begin with their subject.
--- @internal
 -- @grain run_id, sentence
 -- @column kind VARCHAR | sizes: those of the job; changed: sizes that a log prints anew; stages: printed stages; steps: numbers of steps; clocks: times of one host; lost, doubled: lines of a step.
 -- @column rank INTEGER | Rank that it is about; NULL where it is about a stage or the job.

@@ -1,5 +1,4 @@
 -- How many rows of a run have each headline figure, and how many lack it for which reason.
--- @internal
 -- @grain run_id, figure, missing, reason?
 -- @column figure VARCHAR | Model and column.
 -- @column missing BOOLEAN | The rows lack the figure.

@@ -1,6 +1,5 @@
 -- Ranks and stages that a run lacks, in words: `ranks 3, 5-7`, `stage 2 (ranks 4-5)`.
 -- Neighbours are one range; after the first eight ranges it says how many are left.
--- @internal
 -- @grain run_id, gap
 -- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks that lack the end of the first step that some rank did not finish; torn: ranks that lack lines in the middle of the first such step; absent: ranks without the first step that some rank lacks after its own first one; shifted: ranks whose steps ran beside other steps.
 -- @column told VARCHAR | Which they are.

@@ -6,7 +6,6 @@
 -- second, the dates of two records give the mean between them.
 -- A job that began again in its log prints steps once more, of which the later record counts. Other ranks
 -- print a step once more too, but at once, or with earlier dates, and never with other sizes.
--- @internal
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Median over copies of the record's time.
 -- @column loss DOUBLE | Median over copies of the record's loss.

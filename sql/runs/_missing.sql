@@ -1,5 +1,4 @@
 -- Ranks and stages of a run that its topology promises and no file shows.
--- @internal
 -- @grain run_id
 -- @column traced BOOLEAN | Ranks were seen in rank traces.
 -- @column missing_ranks INTEGER[] | Ranks of a traced job without a record; NULL where the job's size is unknown or cannot be.

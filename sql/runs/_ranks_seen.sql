@@ -1,5 +1,4 @@
 -- Ranks with at least one operation or layer time.
--- @internal
 -- @grain run_id, rank
 -- @column traced BOOLEAN | Seen in a rank trace.
 SELECT run_id, rank, min(stage) AS stage, bool_or(traced) AS traced

@@ -1,6 +1,5 @@
 -- What would give a run the figures that it lacks for a reason, in the run's own numbers; NULL where nothing does.
 -- Every reason of schemas/reasons.toml is here.
--- @internal
 -- @grain run_id, reason
 -- @column remedy VARCHAR | What to do.
 -- @column partly BOOLEAN | Worth doing for a few rows of a run; of other reasons it is normal that a few rows have them.

@@ -1,5 +1,4 @@
 -- What of a run its remedies speak of: gaps in words, sizes to be given, clocks to be related.
--- @internal
 -- @grain run_id
 -- @column traced BOOLEAN | Ranks were seen in rank traces.
 -- @column lost_ranks VARCHAR | Ranks without a record.

@@ -1,5 +1,4 @@
 -- What contradicts the sizes of a job: each other, or lines of its log that print others.
--- @internal
 -- @grain run_id, sentence
 -- @column kind VARCHAR | sizes or changed, as in _contradictions.
 -- @column sentence VARCHAR | What is seen; begins with its subject.

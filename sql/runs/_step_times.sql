@@ -1,5 +1,4 @@
 -- Time of every step that an input shows, or why it has none.
--- @internal
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
 -- @column loss DOUBLE | Loss of the step.

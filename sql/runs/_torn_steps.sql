@@ -1,5 +1,4 @@
 -- Lines that a step of a rank lacks or has twice: sentences that begin with their subject.
--- @internal
 -- @grain run_id, sentence
 -- @column kind VARCHAR | lost or doubled.
 -- @column sentence VARCHAR | What is seen.

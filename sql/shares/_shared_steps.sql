@@ -1,6 +1,5 @@
 -- Steps of a run whose time is divided among operations: its steady ones, of over 16 every n-th.
 -- A step whose window or time abstains is none of them.
--- @internal
 -- @grain run_id, step
 -- @column from_ns BIGINT ns | Earliest start of an operation over ranks, on the reference clock.
 -- @column to_ns BIGINT ns | Latest end.

@@ -1,6 +1,5 @@
 -- Spans of a rank's operations in the shared steps, each with the part at its beginning that only waits.
 -- A call inside computing or data loading is a span beside that of its operation, which holds it.
--- @internal
 -- @grain run_id, rank, seq, sub
 -- @column sub INTEGER | 0 for the operation itself, else the call inside it.
 -- @column op VARCHAR | Name of the operation; of a call collective and group, and `async`.

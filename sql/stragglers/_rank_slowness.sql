@@ -1,5 +1,4 @@
 -- How slow a rank was against its peers over the run's steps, warm-up left out.
--- @internal
 -- @grain run_id, rank
 -- @column steps BIGINT steps | Steps with a peer.
 -- @column slow_steps BIGINT steps | Steps in which the rank was slow.

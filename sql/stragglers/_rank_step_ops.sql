@@ -1,5 +1,4 @@
 -- Time that a rank spent in each kind of local operation in a step, communication left out.
--- @internal
 -- @grain run_id, step, rank, op
 -- @column calls BIGINT calls | How often the operation ran, written twice counts once.
 -- @column own_ns BIGINT ns | Durations without the communication inside; NULL where one has no time.

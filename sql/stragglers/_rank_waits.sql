@@ -1,5 +1,4 @@
 -- How long a rank waited for peers inside its operations, and who of its stage waited longest.
--- @internal
 -- @grain run_id, rank
 -- @column wait_ns BIGINT ns | Own waiting, summed over the steps where it is known.
 -- @column waiting_rank INTEGER | Other rank of the stage that waited longest.

@@ -1,5 +1,4 @@
 -- What slow ranks cost a run, and whether it is the same rank every time.
--- @internal
 -- @grain run_id
 -- @column straggler_rank INTEGER | Straggler or suspect that lost most time, the lowest of equal ones.
 -- @column culprit_stability_ratio DOUBLE | Share of the steps with a culprit whose culprit is the most frequent one.

@@ -1,5 +1,4 @@
 -- Hosts of a run on which every rank that could be compared is slow, while not all ranks of other hosts are.
--- @internal
 -- @grain run_id, host
 -- @column slow_ranks INTEGER[] | Its ranks: two or more, all of them slow.
 -- @column slowdown DOUBLE | Median of their slowdowns.

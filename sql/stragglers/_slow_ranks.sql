@@ -1,5 +1,4 @@
 -- Slow ranks of a run: the time that they lost, and whether the other ranks of their host are slow too.
--- @internal
 -- @grain run_id, rank
 -- @column host_ranks BIGINT ranks | Other ranks of the run on the same host that could be compared; 0 where no host is known.
 -- @column host_slow_ranks BIGINT ranks | Those of them that are slow.

@@ -1,6 +1,5 @@
 -- What makes a run slower than equal peers would, or why stages of equal peers are uneven.
 -- Ragged data: forward and backward of a micro-batch are long together, on all stages that it passes.
--- @internal
 -- @grain run_id
 -- @column cause VARCHAR | As in whatif_runs.
 WITH uneven AS (

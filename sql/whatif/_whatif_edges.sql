@@ -1,6 +1,5 @@
 -- What an operation comes after in runs whose ranks have several streams: from the order of a stream, and from data.
 -- The first receive and send of gradients come after the pass two before the first backward pass.
--- @internal
 -- @grain run_id, rank, seq, after_seq
 -- @column after_seq BIGINT | Operation of the same rank and step that ends before it starts.
 WITH placed AS (

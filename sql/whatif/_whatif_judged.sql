@@ -1,5 +1,4 @@
 -- Runs with the means of their replayed steps, and why they say nothing.
--- @internal
 -- @grain run_id
 -- @column steps BIGINT steps | Steps replayed, warm-up left out.
 -- @column t_ms DOUBLE ms | Mean of the steps.

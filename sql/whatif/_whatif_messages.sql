@@ -1,6 +1,5 @@
 -- Messages of runs that trace passes and no messages: a pass needs the result of the stage before it.
 -- The message lasts until the pass begins, from when the result was there and the rank was free.
--- @internal
 -- @grain run_id, rank, seq
 -- @column source_rank INTEGER | Rank whose result the pass needs.
 -- @column source_seq BIGINT | Its pass.

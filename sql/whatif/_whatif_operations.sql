@@ -1,7 +1,6 @@
 -- What is replayed: the operations of the steps that count, in runs that can be replayed.
 -- The calls inside an operation cut it into nodes: see _whatif_replays. Both lines of a fused send
 -- and receive are one operation with two calls.
--- @internal
 -- @grain run_id, rank, seq
 -- @column part VARCHAR | As in _op_intervals.
 -- @column kind VARCHAR | What is replayed together: the operation, or collective and group where it is a call itself.

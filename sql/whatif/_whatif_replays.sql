@@ -1,7 +1,6 @@
 -- How long every step takes when it is replayed: with its own lengths, with ideal ones, with one rank, stage or kind apart.
 -- The kernel cuts operations at the calls inside them and orders these nodes, finds which end
 -- together and how long each took, and the ideal lengths: see docs/what-if.md.
--- @internal
 -- @kernel replay
 -- @grain run_id, step, scenario, subject
 -- @column run_id VARCHAR | Run that the step belongs to.

@@ -1,5 +1,4 @@
 -- Which runs can be replayed, and why others cannot.
--- @internal
 -- @grain run_id
 -- @column streams BOOLEAN | The ranks have several streams.
 -- @column reason VARCHAR | Why the run cannot be replayed; NULL where it can.

@@ -1,5 +1,4 @@
 -- Operations of runs whose ranks have several streams, with their place in the stage's order.
--- @internal
 -- @grain run_id, rank, seq
 -- @column number BIGINT | Place among the operations of this name in the rank's step, from 1.
 -- @column replica INTEGER | Place of the rank within its stage.

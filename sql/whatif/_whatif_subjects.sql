@@ -1,6 +1,5 @@
 -- What each rank, stage and kind of operation costs a run, by replay.
 -- Runs that equal peers would speed up by less than 3 % have no rows: the difference is noise.
--- @internal
 -- @grain run_id, scenario, subject
 -- @column scenario VARCHAR | rank, stage or kind.
 -- @column subject VARCHAR | Rank, stage or kind.

@@ -3,7 +3,6 @@
 -- A trace may record a message that was not sent. A receive that began after the last pass of its
 -- direction, or a send that ended before the first one, is none. Neither is a message that would
 -- leave the model at its first or last chunk.
--- @internal
 -- @grain run_id, stage, op, number
 -- @column number BIGINT | Place among the operations of this name in the step, from 1.
 -- @column place BIGINT | Place among the operations of the stream, from 1.

@@ -246,11 +246,6 @@ BAD = {
         None,
     ),
     "scope": (GOOD.replace("-- @column", "-- @scope all\n-- @column"), "scope 'all'", 3),
-    "internal tag on a public name": (
-        GOOD.replace("-- @column", "-- @internal\n-- @column"),
-        "@internal and a name",
-        1,
-    ),
     "per run without run_id": (GOOD.replace("@grain run_id", "@grain steps"), "has run_id", 2),
     "unknown relation": (GOOD.replace("FROM train_steps", "FROM train_step"), "train_step", 4),
     "a file": (GOOD.replace("FROM train_steps", "FROM 'x.parquet'"), "x.parquet", 4),
@@ -697,7 +692,6 @@ SELECT coalesce(config, '') AS config, sum(steps)::BIGINT AS run_count
 FROM _run_steps GROUP BY ALL
 """
 INTERNAL = """-- Steps of a run with its configuration.
--- @internal
 -- @grain run_id
 -- @column steps BIGINT steps | Steps.
 SELECT r.run_id, r.config, 1::BIGINT AS steps FROM runs AS r

@@ -489,7 +489,7 @@ def test_pruned_ranks_are_below_a_thousandth() -> None:
 def test_a_kernel_takes_what_it_declares(tmp_path: Path) -> None:
     (tmp_path / "what").mkdir()
     model = tmp_path / "what" / "_model.sql"
-    head = "-- A row.\n-- @internal\n-- @kernel {}\n-- @grain run_id\n"
+    head = "-- A row.\n-- @kernel {}\n-- @grain run_id\n"
     model.write_text(head.format("replay") + "SELECT run_id FROM runs\n")
     with pytest.raises(ContractError, match="does not give what kernel replay takes"):
         load(tmp_path)
