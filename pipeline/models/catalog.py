@@ -11,10 +11,10 @@ from pathlib import Path
 from tracelake.base.errors import ContractError
 from tracelake.base.resources import resource_dir
 from tracelake.models.graph import frugal_order
-from tracelake.models.header import Model, read_model
+from tracelake.models.header import Model, documented, read_model
 from tracelake.models.needs import Needs
 from tracelake.models.validate import Proof
-from tracelake.schema.tables import Column, Table, columns, tables
+from tracelake.schema.tables import Column, Table, tables
 
 CHECKS = "checks"
 EXAMPLES = "examples"
@@ -135,13 +135,14 @@ def _load(directory: Path, prove: Callable[[Mapping[str, Model], str, Path], Pro
     digest = hashlib.sha256(macros.encode())
     for name in sorted(models):
         digest.update(f"{name}\0{models[name].sql}\0".encode())
+    shown: dict[str, tuple[Column, ...]] = {}
+    for name, names in proof.columns.items():
+        known = documented(models[name], proof.inputs[name], shown)
+        shown[name] = tuple(known[column] for column in names)
     return Catalog(
         {name: models[name] for name in proof.inputs},
         proof.inputs,
-        {
-            name: tuple(models[name].declared.get(c) or columns()[c] for c in shown)
-            for name, shown in proof.columns.items()
-        },
+        shown,
         proof.needs,
         macros,
         digest.hexdigest()[:16],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -140,6 +140,21 @@ def read_header(
             f"the first line is not a sentence that ends with {end!r}", path=path, line=1
         )
     return doc, tags, others
+
+
+def documented(
+    model: Model, inputs: Iterable[str], shown: Mapping[str, Iterable[Column]]
+) -> dict[str, Column]:
+    """Return columns that a model may have, by name: those of its header and of all tables.
+
+    A private model may also have those of the models that it reads, of equal ones the first's.
+
+    Args:
+        shown: Columns of these models.
+    """
+    read = sorted(inputs, reverse=True) if model.internal else ()
+    taken = {column.name: column for name in read for column in shown.get(name, ())}
+    return {**columns(), **taken, **model.declared}
 
 
 def _declared(path: Path, entries: list[tuple[int, str]]) -> dict[str, Column]:

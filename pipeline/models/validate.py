@@ -16,10 +16,10 @@ from tracelake.lake.losses import lost_table
 from tracelake.models.base import create_empty_tables, engine_errors, own
 from tracelake.models.compute import compute, connect
 from tracelake.models.graph import build_order, check_macros, inputs_of, unstable_functions
-from tracelake.models.header import Model
+from tracelake.models.header import Model, documented
 from tracelake.models.kernel_models import check_kernel
 from tracelake.models.needs import Needs, NeedsFinder
-from tracelake.schema.tables import columns, schema_hash, tables
+from tracelake.schema.tables import Column, columns, schema_hash, tables
 
 _FILE = "proof.json"
 
@@ -59,10 +59,14 @@ class Proof:
             order = build_order(models, inputs)
             _check_scopes(models, inputs)
             create_empty_tables(con)
-            shown = {name: _columns(con, models[name]) for name in order}
+            shown: dict[str, tuple[Column, ...]] = {}
+            for name in order:
+                known = documented(models[name], inputs[name], shown)
+                shown[name] = _columns(con, models[name], known)
             finder = NeedsFinder(con)
             needs = {name: finder.of(models[name].sql) for name in order}
-        return cls({name: inputs[name] for name in order}, shown, needs)
+        names = {name: tuple(c.name for c in found) for name, found in shown.items()}
+        return cls({name: inputs[name] for name in order}, names, needs)
 
     @classmethod
     def kept(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
@@ -109,15 +113,16 @@ def _check_scopes(models: Mapping[str, Model], inputs: Mapping[str, frozenset[st
             )
 
 
-def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
+def _columns(
+    con: duckdb.DuckDBPyConnection, model: Model, known: Mapping[str, Column]
+) -> tuple[Column, ...]:
     """Compute a model on empty inputs; return its columns, documented and of declared type."""
     if model.kernel is not None:
         check_kernel(con, model)
     compute(con, model)
-    known = columns()
-    names = []
+    found = {}
     for name, type_, *_ in con.execute(f"DESCRIBE {own(model.name)}").fetchall():
-        column = model.declared.get(name) or known.get(name)
+        column = known.get(name)
         if column is None:
             raise ContractError(
                 f"column {name} is not documented",
@@ -130,13 +135,13 @@ def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
                 path=model.path,
                 hint=f"cast it: ...::{column.type} AS {name}",
             )
-        names.append(name)
+        found[name] = column
     if missing := [
-        name for name in (*model.grain, *model.order, *model.declared) if name not in names
+        name for name in (*model.grain, *model.order, *model.declared) if name not in found
     ]:
         raise ContractError(
             f"the SELECT does not give {', '.join(missing)}",
             path=model.path,
             hint="select it, or remove it from the header",
         )
-    return tuple(names)
+    return tuple(found.values())

@@ -4,9 +4,6 @@
 -- 200 ppm that no two crystals exceed. What drift the scatter can hide, at most that of two crystals
 -- of 50 ppm, counts for the time without readings.
 -- @grain run_id, clock, other
--- @column clock VARCHAR | Clock that is compared.
--- @column other VARCHAR | Clock that it is compared with.
--- @column basis VARCHAR | collectives or messages.
 -- @column samples BIGINT | Readings behind it.
 -- @column offset_ns BIGINT ns | Reading of `other` minus that of `clock`, when `clock` reads its origin.
 -- @column drift DOUBLE | What `other` gains per unit of time.

@@ -1,6 +1,5 @@
 -- The clocks of a run, and which of them is the reference: that of the lowest rank.
 -- @grain run_id, clock
--- @column clock VARCHAR | As in _rank_clocks.
 -- @column origin_ns BIGINT ns | Earliest start that was read from it.
 -- @column span_ns BIGINT ns | From there to the latest end that was read from it.
 -- @column reference BOOLEAN | Times of several ranks are compared on this clock.

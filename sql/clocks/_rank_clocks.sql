@@ -3,8 +3,6 @@
 -- every rank has a clock of its own. A trace of named streams has been put on one clock already.
 -- @grain run_id, rank
 -- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; else `rank N`.
--- @column start_ns BIGINT ns | Earliest start of an operation.
--- @column end_ns BIGINT ns | Latest end of an operation.
 WITH contradicted AS (
     -- Starts are good to some tenths of a ms. One odd call proves nothing unless there is no other.
     SELECT run_id

@@ -1,6 +1,5 @@
 -- Communications of several ranks that are one call, by the ranks' own clocks.
 -- @grain run_id, identity
--- @column identity UBIGINT | Equal for the members of a call.
 -- @column matched BOOLEAN | All members of the group were seen making this call, if there are several with times.
 -- @column members BIGINT ranks | Members seen.
 -- @column lowest_rank INTEGER | Lowest member.

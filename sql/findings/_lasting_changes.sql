@@ -2,7 +2,6 @@
 -- They end when 3 runs in a row are no worse than the baseline of the first one allowed, or after 90 days.
 -- @scope fleet
 -- @grain incident
--- @column incident VARCHAR | As in incidents.
 WITH changes AS (
     SELECT
         incident,

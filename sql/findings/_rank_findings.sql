@@ -7,8 +7,6 @@
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
--- @column cost_basis VARCHAR | replay or bound.
--- @column cost_bound VARCHAR | at_most or at_least, as in findings.
 -- @column slowdown DOUBLE | As in straggler_ranks; of a host the median of its ranks.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.

@@ -2,7 +2,6 @@
 -- The bound is that of run_history: over the median by 10 % and by three times the spread, and 1 ms.
 -- @scope fleet
 -- @grain run_id, stage
--- @column micro_batch_ms DOUBLE ms | Time per micro-batch of the stage.
 -- @column baseline_ms DOUBLE ms | Its median over the runs of the baseline.
 -- @column change_ratio DOUBLE | micro_batch_ms over baseline_ms, less 1.
 -- @column allowed_ms DOUBLE ms | More than the baseline by this is slow.

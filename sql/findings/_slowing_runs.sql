@@ -5,7 +5,6 @@
 -- @column fifths_ms DOUBLE[] ms | Median of each fifth.
 -- @column longer_ms DOUBLE ms | What steps took longer than the median of the first fifth, in the mean.
 -- @column bound_ms DOUBLE ms | What that must exceed, as in run_history.
--- @column steps BIGINT steps | Steps with a time, warm-up left out.
 WITH steady AS (
     SELECT
         s.run_id, s.step_ms, coalesce(l.record, s.step) AS record,

@@ -1,9 +1,6 @@
 -- Each watched figure of a run beside the same figure of the runs of its baseline.
 -- @scope fleet
 -- @grain run_id, metric
--- @column metric VARCHAR | Column of run_summary.
--- @column worse_sign INTEGER | 1 where more is worse, -1 where less is.
--- @column value DOUBLE | The run's figure.
 -- @column baseline_values BIGINT | Runs of the baseline that have the figure.
 -- @column baseline_median DOUBLE | Their median.
 -- @column baseline_worst DOUBLE | The worst of them.

@@ -3,7 +3,6 @@
 -- before the run and end before the latest 5.
 -- @scope fleet
 -- @grain run_id, metric
--- @column metric VARCHAR | Column of run_summary.
 -- @column latest_median DOUBLE | Median of the figure over the run and the 4 before it.
 -- @column best_median DOUBLE | The best median of 10 runs in a row, of equal ones the first.
 -- @column best_worst DOUBLE | The worst figure of these 10.

@@ -3,25 +3,17 @@
 -- compute of its layers.
 -- @scope fleet
 -- @grain run_id, kind, pass?, collective?, group_kind?, layer_kind?
--- @column plan_run_id VARCHAR | Run of the plan.
--- @column kind VARCHAR | collective, compute or layer.
--- @column pass VARCHAR | forward, backward, finalize, or NULL.
 -- @column layer_kind VARCHAR | embedding, block, head or other.
 -- @column in_plan BOOLEAN | The plan has it.
 -- @column seen BOOLEAN | The measured run has it.
 -- @column steps BIGINT steps | Steps of the measured run that count.
 -- @column run_reason VARCHAR | Why none does.
--- @column group_size INTEGER ranks | Members of the group.
 -- @column planned_calls DOUBLE calls | Communications per rank and step.
 -- @column measured_calls DOUBLE calls | Communications per rank and step.
 -- @column planned_bytes DOUBLE bytes | Their sizes S, summed.
 -- @column measured_bytes DOUBLE bytes | Their sizes S, summed.
--- @column comm_ns DOUBLE ns | Their measured times, summed.
--- @column busbw_gbps DOUBLE GB/s | Measured bus bandwidth.
 -- @column planned_compute_ns DOUBLE ns | Planned compute per rank and step.
 -- @column measured_compute_ns DOUBLE ns | Measured compute per rank and step.
--- @column overlapped BOOLEAN | The measured compute contains asynchronous calls.
--- @column unprofiled_rows BIGINT rows | Rows of the plan without a compute time.
 WITH pairs AS (
     SELECT p.run_id, p.plan_run_id, c.traced, len(c.steps) AS steps, c.reason AS run_reason
     FROM _plan_pairs AS p

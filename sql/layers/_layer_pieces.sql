@@ -2,7 +2,6 @@
 -- @grain run_id, step, layer, stage
 -- @column layer_kind VARCHAR | embedding, block, head or other, by the layer's name.
 -- @column total_ns BIGINT ns | Of the slowest rank where the stage has several.
--- @column warmup BOOLEAN | Warm-up step, as in step_stats.
 WITH slowest AS (
     SELECT
         run_id,

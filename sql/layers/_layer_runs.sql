@@ -1,7 +1,5 @@
 -- What the layer times of a run add up to, and why they do not show the whole model.
 -- @grain run_id
--- @column stages INTEGER stages | Pipeline stages p.
--- @column virtual_stages INTEGER | Virtual stages per rank v.
 -- @column listed BIGINT layers | Layers with a time, embedding and head among them.
 -- @column split_reason VARCHAR | Why they cannot be split anew.
 -- @column all_ns DOUBLE ns | Time of all layers in a step, by medians.

@@ -1,6 +1,5 @@
 -- Median time of the part of a layer that a stage holds, over the run's steps without warm-up.
 -- @grain run_id, layer, stage
--- @column layer_kind VARCHAR | embedding, block, head or other, by the layer's name.
 -- @column steps BIGINT steps | Steps counted.
 -- @column median_ns DOUBLE ns | In a step: a multiple of a half, so that sums are exact in any order.
 SELECT

@@ -3,8 +3,6 @@
 -- pairs, and so on; tied hosts go together.
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, host
--- @column cluster VARCHAR | Least host of the cluster.
--- @column ranks_per_host BIGINT ranks | Ranks of the test on each host.
 -- @column turn INTEGER | In which turn it went, from 1.
 WITH RECURSIVE judged AS (
     SELECT

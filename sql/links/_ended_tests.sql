@@ -3,7 +3,6 @@
 -- days and for over a week. Any: its latest slow test is over 90 days before the latest of its cluster.
 -- @scope fleet
 -- @grain incident
--- @column incident VARCHAR | As in _slow_tests.
 WITH tests AS (
     SELECT DISTINCT cluster, host, peer_host, unnest(history).run_date::DATE AS day FROM _host_tests
 ),

@@ -1,6 +1,5 @@
 -- Hosts that the groups of a kind span, or two neighbours in a pipeline, where the host of every seen member is known.
 -- @grain run_id, group_kind
--- @column group_size INTEGER ranks | Members of a group.
 -- @column nodes BIGINT hosts | Hosts of a group; NULL where a host is unknown, members are missing, or groups differ.
 WITH hosts AS (
     SELECT run_id, rank, min(host) AS host FROM sources WHERE rank IS NOT NULL GROUP BY run_id, rank

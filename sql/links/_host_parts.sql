@@ -1,8 +1,6 @@
 -- Hosts of a kind of test by the part they fall into: hosts that pairs which are not slow join.
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, host
--- @column cluster VARCHAR | Least host of the cluster.
--- @column ranks_per_host BIGINT ranks | Ranks of the test on each host.
 -- @column part VARCHAR | Least host of the part.
 -- @column part_hosts BIGINT hosts | Hosts of the part.
 WITH RECURSIVE ends AS (

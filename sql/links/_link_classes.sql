@@ -1,8 +1,6 @@
 -- Two parts of a cluster between which every tested pair is slow: likely a switch, no host's fault.
 -- @scope fleet
 -- @grain cluster, collective, ranks_per_host, part, peer_part
--- @column cluster VARCHAR | Least host of the cluster.
--- @column ranks_per_host BIGINT ranks | Ranks of the test on each host.
 -- @column part VARCHAR | Least host of one part.
 -- @column peer_part VARCHAR | Least host of the other.
 -- @column link_class VARCHAR | Both, in words.

@@ -2,9 +2,6 @@
 -- @scope fleet
 -- @grain incident, run_id
 -- @column incident VARCHAR | 8 hex digits of scope and subject.
--- @column cluster VARCHAR | Least host of the cluster.
--- @column scope VARCHAR | pair, host or class, as in link_health.
--- @column subject VARCHAR | What is slow, as in link_health.
 -- @column since TIMESTAMP | Of these pairs the date of the first slow test after the latest good one of the subject; NULL without one.
 WITH pairs AS (
     SELECT

@@ -7,7 +7,6 @@
 -- @column moved_bytes DOUBLE bytes | Their sizes S, summed; NULL where one has none.
 -- @column comm_ns DOUBLE ns | Their times, summed; NULL where one has none.
 -- @column busbw_gbps DOUBLE GB/s | Of all calls that have one: bytes on the bus over time.
--- @column group_size INTEGER ranks | Members of the group.
 WITH steps AS (
     SELECT run_id, unnest(steps) AS step FROM _compared_steps
 ),

@@ -8,7 +8,6 @@
 -- @column calls DOUBLE calls | Communications of more than 0 bytes.
 -- @column moved_bytes DOUBLE bytes | Their sizes S, summed; NULL where the plan's pp_comm is no size.
 -- @column work_ns DOUBLE ns | Compute of the profiled rows.
--- @column group_size INTEGER ranks | Members of the group.
 -- @column unprofiled_rows BIGINT rows | Rows of the plan left out of work_ns: placeholders under 1,000 ns.
 WITH rows_alike AS (
     SELECT

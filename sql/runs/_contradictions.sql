@@ -2,7 +2,6 @@
 -- @grain run_id, sentence
 -- @column kind VARCHAR | sizes: those of the job; changed: sizes that a log prints anew; stages: printed stages; steps: numbers of steps; clocks: times of one host; lost, doubled: lines of a step.
 -- @column rank INTEGER | Rank that it is about; NULL where it is about a stage or the job.
--- @column sentence VARCHAR | What is seen.
 WITH undecided AS (
     SELECT r.run_id, ranks_per_stage(r.world_size, r.pp) AS stage_ranks, r.world_size
     FROM runs AS r

@@ -1,6 +1,5 @@
 -- Ranks and stages of a run that its topology promises and no file shows.
 -- @grain run_id
--- @column traced BOOLEAN | Ranks were seen in rank traces.
 -- @column missing_ranks INTEGER[] | Ranks of a traced job without a record; NULL where the job's size is unknown or cannot be.
 -- @column missing_stages INTEGER[] | Pipeline stages without a rank that was seen; NULL where their number is unknown or cannot be.
 WITH seen AS (

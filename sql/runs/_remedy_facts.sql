@@ -1,6 +1,5 @@
 -- What of a run its remedies speak of: gaps in words, sizes to be given, clocks to be related.
 -- @grain run_id
--- @column traced BOOLEAN | Ranks were seen in rank traces.
 -- @column lost_ranks VARCHAR | Ranks without a record.
 -- @column peers VARCHAR | Those of them in stages that were seen.
 -- @column stages VARCHAR | Stages without a rank.

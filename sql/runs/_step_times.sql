@@ -1,10 +1,7 @@
 -- Time of every step that an input shows, or why it has none.
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
--- @column loss DOUBLE | Loss of the step.
 -- @column time_basis VARCHAR | What the time is, as in step_stats.
--- @column restarts BIGINT | Of a log, as in _log_records.
--- @column restarted BOOLEAN | Likewise.
 -- @column traced BOOLEAN | Of a trace, also where that has records of its steps.
 WITH traced AS (
     SELECT

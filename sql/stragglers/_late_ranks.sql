@@ -1,7 +1,6 @@
 -- The rank of a run that became slow on the way and stayed so, too late for a verdict over the whole run.
 -- It is slow in every step from one on, 3 or more, and in none of 3 or more before; of several the one that lost most.
 -- @grain run_id
--- @column since_step INTEGER | First slow step.
 -- @column seen VARCHAR | What was seen, in half a sentence.
 WITH late AS (
     SELECT *

@@ -4,7 +4,6 @@
 -- @column slowdown DOUBLE | Median of their slowdowns.
 -- @column lost_ratio DOUBLE | Part of the steps that the worst of them lost, as cost_basis says.
 -- @column cost_basis VARCHAR | Where it comes from, as in findings.
--- @column cost_bound VARCHAR | at_most or at_least, as in findings.
 WITH compared AS (
     SELECT
         s.run_id, s.host, s.rank, s.slowdown,

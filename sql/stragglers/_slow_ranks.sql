@@ -2,15 +2,10 @@
 -- @grain run_id, rank
 -- @column host_ranks BIGINT ranks | Other ranks of the run on the same host that could be compared; 0 where no host is known.
 -- @column host_slow_ranks BIGINT ranks | Those of them that are slow.
--- @column slowdown DOUBLE | As in straggler_ranks.
 -- @column lost_ratio DOUBLE | Part of the steps that was lost: by replay what all slower peers cost the run, else the rank's excess over the steps' time.
 -- @column cost_basis VARCHAR | Where lost_ratio comes from: replay or bound.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings.
 -- @column verdict VARCHAR | straggler or suspect.
--- @column evidence VARCHAR | What was seen, in one sentence that begins with the rank.
--- @column slowest_op VARCHAR | As in straggler_ranks.
--- @column forward_slowdown DOUBLE | As in straggler_ranks.
--- @column backward_slowdown DOUBLE | As in straggler_ranks.
 WITH hosts AS (
     SELECT
         run_id, host,

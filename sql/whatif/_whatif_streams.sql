@@ -1,6 +1,5 @@
 -- Operations of runs whose ranks have several streams, with their place in the stage's order.
 -- @grain run_id, rank, seq
--- @column number BIGINT | Place among the operations of this name in the rank's step, from 1.
 -- @column replica INTEGER | Place of the rank within its stage.
 -- @column known BOOLEAN | The stage's lowest rank has such an operation in the first step.
 -- @column call VARCHAR | Equal for the operations that end together.

@@ -698,6 +698,14 @@ SELECT r.run_id, r.config, 1::BIGINT AS steps FROM runs AS r
 """
 
 
+def test_a_private_model_need_not_document_columns_of_what_it_reads(tmp_path: Path) -> None:
+    same = "-- The same.\n-- @grain run_id\nSELECT run_id, steps FROM _run_steps\n"
+    models = load(folder_of(tmp_path / "sql", a___run_steps=INTERNAL, a___same=same))
+    assert [column.doc for column in models.columns["_same"] if column.name == "steps"] == ["Steps."]
+    with pytest.raises(ContractError, match="column steps is not documented"):
+        load(folder_of(tmp_path / "public", a___run_steps=INTERNAL, a__same=same))
+
+
 def test_fleet_models_see_all_runs(lake: Lake, tmp_path: Path) -> None:
     models = load(folder_of(tmp_path / "sql", a__fleet=FLEET, a___run_steps=INTERNAL))
     for number, run_id in enumerate("abc", 1):
