@@ -2,12 +2,8 @@
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.
--- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
--- @column subject VARCHAR | What the finding is about.
--- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
--- @column cause VARCHAR | Likely cause.
--- @column advice VARCHAR | What to do.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 WITH regressions AS (
     SELECT
         *,

@@ -2,11 +2,6 @@
 -- @scope fleet
 -- @grain run_id?, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.
--- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
--- @column subject VARCHAR | What the finding is about.
--- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
--- @column cause VARCHAR | Likely cause.
--- @column advice VARCHAR | What to do.
 SELECT
     f.run_id, 'unreadable' AS kind, 'critical' AS severity, 'faults' AS gate,
     concat_ws('/', s.path, s.member) AS subject,

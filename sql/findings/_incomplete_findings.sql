@@ -2,13 +2,8 @@
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.
--- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
--- @column subject VARCHAR | What the finding is about.
--- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column brief VARCHAR | The same in a few words; of several, the first.
 -- @column series VARCHAR | What the finding is about over several runs: those that end for one reason.
--- @column cause VARCHAR | Likely cause.
--- @column advice VARCHAR | What to do.
 WITH miscounted AS (
     SELECT
         f.run_id,

@@ -2,11 +2,6 @@
 -- @scope fleet
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | Kind of finding, as in findings.
--- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
--- @column subject VARCHAR | What the finding is about.
--- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
--- @column cause VARCHAR | Likely cause.
--- @column advice VARCHAR | What to do.
 -- Lost steps and lines are missing data, doubled lines a fault; other contradictions only say with what care to read the figures.
 SELECT
     run_id, 'contradiction' AS kind,

@@ -3,13 +3,11 @@
 -- @column kind VARCHAR | data_loading.
 -- @column severity VARCHAR | warning.
 -- @column subject VARCHAR | The operation that loads data.
--- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
 -- @column cost_basis VARCHAR | replay where equal ranks would save it, else bound.
 -- @column cost_bound VARCHAR | at_most for a bound; at_least for a replay with fewer than 3 peers.
 -- @column cause VARCHAR | data.
--- @column advice VARCHAR | What to do.
 WITH alike AS (
     SELECT
         d.run_id,

@@ -2,14 +2,10 @@
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | loss_not_finite.
 -- @column severity VARCHAR | critical where the loss of the last step is not finite, else notice.
--- @column gate VARCHAR | faults where it is critical; NULL else.
 -- @column subject VARCHAR | loss.
 -- @column since TIMESTAMP | When the first of these steps was printed; NULL where the input does not say.
--- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time of these steps, which train nothing, over that of all, warm-up left out.
--- @column cause VARCHAR | unclear.
--- @column advice VARCHAR | What to do.
 WITH losses AS (
     SELECT
         l.run_id, l.step, l.not_finite_ratio,

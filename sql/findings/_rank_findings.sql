@@ -3,13 +3,10 @@
 -- @grain run_id, kind, subject
 -- @column series VARCHAR | What the finding is about over several runs, as in straggler_history.
 -- @column kind VARCHAR | Kind of finding, as in findings.
--- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
--- @column subject VARCHAR | What the finding is about.
--- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
 -- @column slowdown DOUBLE | As in straggler_ranks; of a host the median of its ranks.
--- @column cause VARCHAR | Likely cause.
--- @column advice VARCHAR | What to do.
+-- @column subject VARCHAR | What the finding is about.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 WITH placed AS (
     SELECT
         *,

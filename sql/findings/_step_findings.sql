@@ -4,12 +4,9 @@
 -- @column severity VARCHAR | critical where steps exceed the bound twice, else warning.
 -- @column subject VARCHAR | steps.
 -- @column since TIMESTAMP | When steps became slower; NULL where the input does not say, and of what grew little by little.
--- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
 -- @column cost_basis VARCHAR | bound. It is no limit of what a day costs, which is more if the job goes on like this.
--- @column cause VARCHAR | unclear.
--- @column advice VARCHAR | What to do.
 SELECT
     w.run_id,
     'slowed' AS kind,

@@ -2,11 +2,8 @@
 -- @grain run_id, kind, subject
 -- @column kind VARCHAR | slow_link or wrong_values.
 -- @column severity VARCHAR | warning; critical for wrong values.
--- @column gate VARCHAR | faults for wrong values; NULL else.
--- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
 -- @column cause VARCHAR | link, or where values are wrong the host, if it is one.
--- @column advice VARCHAR | What to do.
 -- @column subject VARCHAR | What the finding is about.
 WITH counted_results AS (
     SELECT run_id, size_bytes, line, wrong, collective, hosts

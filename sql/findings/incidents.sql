@@ -17,7 +17,6 @@
 -- @column evidence VARCHAR | What was seen in the latest run.
 -- @column brief VARCHAR | evidence in a few words, as in findings.
 -- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. See cost_bound.
--- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Its latest run.
 -- @column cost_basis VARCHAR | replay where the cost of some of its runs is by replay, and these count alone; else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.

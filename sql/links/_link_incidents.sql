@@ -12,7 +12,6 @@
 -- @column slow_runs BIGINT runs | Those of them that are slow.
 -- @column cause VARCHAR | node or link.
 -- @column evidence VARCHAR | What was seen in the slowest kind of test.
--- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Run of the latest slow test.
 -- @column open BOOLEAN | Tests go on with it; see _ended_tests.
 -- @column run_ids VARCHAR[] | Runs whose tests show it, the latest last.
