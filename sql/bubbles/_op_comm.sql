@@ -33,14 +33,9 @@ pieces AS (
         greatest(call_start_ns, max(call_end_ns) OVER (
             PARTITION BY run_id, rank, seq ORDER BY call_start_ns, call_end_ns, sub_seq
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        )) AS piece_start_ns
-    FROM calls
-),
-cut AS (
-    SELECT
-        *,
+        )) AS piece_start_ns,
         clipped_ns(piece_start_ns, call_end_ns, low_ns, high_ns) AS window_piece_ns
-    FROM pieces
+    FROM calls
 )
 SELECT
     run_id,
@@ -51,5 +46,5 @@ SELECT
     try_cast(coalesce(sum(greatest(0, call_end_ns - piece_start_ns)) FILTER (overlapped), 0) AS BIGINT) AS async_ns,
     try_cast(sum(window_piece_ns) AS BIGINT) AS window_comm_ns,
     try_cast(coalesce(sum(window_piece_ns) FILTER (overlapped), 0) AS BIGINT) AS window_overlap_ns
-FROM cut
+FROM pieces
 GROUP BY run_id, rank, step, seq

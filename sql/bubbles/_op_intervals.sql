@@ -29,6 +29,7 @@ ordered AS (
     SELECT
         *,
         max(end_ns) OVER (timeline ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS taken_ns,
+        least(greatest(start_ns, taken_ns), end_ns) AS from_ns,
         starts_with(part, 'p2p') AND starts_with(lag(part) OVER timeline, 'p2p')
             AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
             AS fused,
@@ -43,13 +44,10 @@ ordered AS (
         PARTITION BY run_id, rank
         ORDER BY start_ns, end_ns > start_ns, part = 'p2p_send', end_ns, seq
     )
-),
-cut AS (
-    SELECT *, least(greatest(start_ns, taken_ns), end_ns) AS from_ns FROM ordered
 )
 SELECT
     run_id, rank, stage, step, seq, micro_batch, chunk, op, kind, phase, part, start_ns, end_ns, from_ns,
     end_ns AS to_ns,
     CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns,
     coalesce(doubled, false) AS doubled
-FROM cut
+FROM ordered

@@ -14,17 +14,13 @@ WITH receives AS (
     LEFT JOIN _comm_matches AS m
         ON m.run_id = o.run_id AND m.rank = o.rank AND m.seq = o.seq AND m.sub = 0
     WHERE w.reason IS NULL AND o.part = 'p2p_recv'
-),
-judged AS (
-    SELECT
-        run_id, step, rank,
-        try_cast(sum(wait_ns) AS BIGINT) AS sum_ns,
-        CASE
-            WHEN NOT bool_and(coalesce(matched, false)) THEN 'peer_not_seen'
-            WHEN lost_in_clocks(sum(uncertainty_ns), sum(recv_ns)) THEN 'below_clock_uncertainty'
-        END AS reason
-    FROM receives
-    GROUP BY run_id, step, rank
 )
-SELECT run_id, step, rank, CASE WHEN reason IS NULL THEN sum_ns END AS wait_ns, reason
-FROM judged
+SELECT
+    run_id, step, rank,
+    CASE
+        WHEN NOT bool_and(coalesce(matched, false)) THEN 'peer_not_seen'
+        WHEN lost_in_clocks(sum(uncertainty_ns), sum(recv_ns)) THEN 'below_clock_uncertainty'
+    END AS reason,
+    CASE WHEN reason IS NULL THEN try_cast(sum(wait_ns) AS BIGINT) END AS wait_ns
+FROM receives
+GROUP BY run_id, step, rank

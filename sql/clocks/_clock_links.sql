@@ -83,17 +83,6 @@ judged AS (
     JOIN sums AS m USING (run_id, clock, other)
     JOIN ticks AS t USING (run_id)
     WINDOW link AS (PARTITION BY s.run_id, s.clock, s.other)
-),
-chosen AS (
-    SELECT *
-    FROM judged
-    QUALIFY row_number() OVER (
-        PARTITION BY run_id, clock, other
-        ORDER BY
-            drift <> 0 AND abs(drift) <= 2e-4 AND samples >= 8
-                AND 2 * (spread + tick_ns) <= constant_spread DESC,
-            drift = 0 DESC
-    ) = 1
 )
 SELECT
     c.run_id, c.clock, c.other, c.basis, c.samples,
@@ -103,5 +92,12 @@ SELECT
     c.half_ns
         + round(c.scatter + c.hidden_drift * greatest(c.first_ns, k.span_ns - c.last_ns))::BIGINT
         AS uncertainty_ns
-FROM chosen AS c
+FROM judged AS c
 JOIN _clocks AS k USING (run_id, clock)
+QUALIFY row_number() OVER (
+    PARTITION BY c.run_id, c.clock, c.other
+    ORDER BY
+        c.drift <> 0 AND abs(c.drift) <= 2e-4 AND c.samples >= 8
+            AND 2 * (c.spread + c.tick_ns) <= c.constant_spread DESC,
+        c.drift = 0 DESC
+) = 1

@@ -58,7 +58,7 @@ links AS (
     GROUP BY ALL
     HAVING count(*) >= 3
 ),
-ranked AS (
+compared AS (
     SELECT
         *,
         count(*) OVER alike AS n,
@@ -66,20 +66,15 @@ ranked AS (
         list(time_ms) OVER (
             alike ORDER BY time_ms, rank, peer_rank
             ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-        ) AS times
-    FROM links
-    WINDOW alike AS (PARTITION BY run_id, collective, group_kind, size_bytes, dtype)
-),
-compared AS (
-    SELECT
-        *,
+        ) AS times,
         -- The median of the sorted list without the link itself.
         (
             times[(n // 2) + (place <= n // 2)::BIGINT]
             + times[((n + 1) // 2) + (place <= (n + 1) // 2)::BIGINT]
         ) / 2 AS like_ms
-    FROM ranked
-    WHERE n >= 3
+    FROM links
+    WINDOW alike AS (PARTITION BY run_id, collective, group_kind, size_bytes, dtype)
+    QUALIFY n >= 3
 )
 SELECT
     run_id,

@@ -81,13 +81,6 @@ judged AS (
             WHEN bus_factor(collective, group_size) IS NULL THEN unknown_size
         END AS reason
     FROM sized
-),
-timed AS (
-    SELECT
-        *,
-        CASE WHEN reason IS NULL OR reason = unknown_size THEN size_bytes / time_ns END
-            AS algbw_gbps
-    FROM judged
 )
 SELECT
     run_id, concat_ws(':', lowest_rank, lowest_seq, lowest_sub) AS call, rank, stage, step,
@@ -99,7 +92,8 @@ SELECT
         WHEN transferred THEN 'transfer'
         ELSE 'min'
     END::ENUM ('own', 'transfer', 'min') AS time_basis,
-    algbw_gbps, algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
+    CASE WHEN reason IS NULL OR reason = unknown_size THEN size_bytes / time_ns END AS algbw_gbps,
+    algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - begin_ns) END AS wait_ms,
     CASE WHEN skew_reason IS NULL AND transfer_ns >= uncertainty_ns THEN ns_to_ms(transfer_ns) END
@@ -116,4 +110,4 @@ SELECT
         ELSE 'buffer'
     END::ENUM ('declared', 'total_output', 'total_input', 'send_buffer', 'buffer') AS size_convention,
     reason::call_reason AS reason, micro_batch, parent_op, tensor, caller, seq, sub_seq, source_id, line, lowest_rank
-FROM timed
+FROM judged

@@ -71,9 +71,6 @@ waits AS (
     GROUP BY run_id
     HAVING count(DISTINCT last_step) >= 5
 ),
-log_steps AS (
-    SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms FROM step_stats WHERE NOT warmup GROUP BY run_id
-),
 seen AS (
     SELECT
         run_id, op, stage, lost_ms, step_ms, 'at_most' AS cost_bound, 'bound' AS cost_basis,
@@ -84,9 +81,9 @@ seen AS (
     FROM (
         FROM alike
         UNION ALL BY NAME
-        SELECT run_id, 'data' AS op, lost_ms, step_ms
+        SELECT run_id, 'data' AS op, lost_ms, step_p50_ms AS step_ms
         FROM waits
-        JOIN log_steps USING (run_id)
+        JOIN _run_spans USING (run_id)
     )
     UNION ALL BY NAME
     SELECT

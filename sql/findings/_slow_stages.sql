@@ -16,7 +16,9 @@ WITH loads AS (
             1,
             0.1 * baseline_ms,
             3 * robust_scale(mad(micro_batch_ms) FILTER (judged) OVER baseline, baseline_ms)
-        ) AS margin_ms
+        ) AS allowed_ms,
+        ratio(micro_batch_ms, baseline_ms) - 1 AS change_ratio,
+        micro_batch_ms - baseline_ms > allowed_ms AS slow
     FROM stage_balance
     JOIN _fleet_runs USING (run_id)
     WHERE micro_batch_ms IS NOT NULL AND judged_before IS NOT NULL
@@ -27,19 +29,12 @@ WITH loads AS (
     )
     QUALIFY count(CASE WHEN judged THEN 1 END) OVER baseline >= 3
 ),
-compared AS (
-    SELECT
-        run_id, stage, micro_batch_ms, baseline_ms, margin_ms AS allowed_ms,
-        ratio(micro_batch_ms, baseline_ms) - 1 AS change_ratio,
-        micro_batch_ms - baseline_ms > allowed_ms AS slow
-    FROM loads
-),
 beside AS (
     SELECT
         *,
         list_sort(list(change_ratio) OVER whole_run) AS changes,
         list_position(changes, change_ratio) AS place
-    FROM compared
+    FROM loads
     WINDOW whole_run AS (PARTITION BY run_id)
 )
 SELECT

@@ -48,7 +48,6 @@ SELECT
     'slowed' AS kind,
     CASE WHEN g.longer_ms > 2 * g.bound_ms THEN 'critical' ELSE 'warning' END AS severity,
     'steps' AS subject,
-    NULL AS since,
     format(
         'steps took ever longer: {:.1f} ms in the first fifth of {} steps, then {:.1f}, {:.1f}, {:.1f} and {:.1f} ms,'
         || ' {:.1f} % more at the end.',

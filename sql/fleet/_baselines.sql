@@ -53,28 +53,17 @@ beside AS (
         END AS reason,
         CASE WHEN reason IS NULL THEN s.middle END AS baseline_median,
         CASE WHEN reason IS NULL THEN s.worst END AS baseline_worst,
-        CASE WHEN reason IS NULL THEN s.bound END AS bound
+        m.worse_sign * (m.value - baseline_median) > s.bound AS regressed,
+        m.worse_sign * (m.value - baseline_median) > 2 * s.bound AS at_once,
+        ratio(m.value, baseline_median) - 1 AS change_ratio,
+        ratio(s.bound, baseline_median) AS allowed_ratio,
+        -- Texts are dear, and few figures are worse.
+        CASE WHEN regressed THEN percent_digits(change_ratio, allowed_ratio) END AS digits
     FROM _run_metrics AS m
     LEFT JOIN _fleet_runs AS f USING (run_id)
     LEFT JOIN spread AS s
         ON s.config = f.config AND s.metric = m.metric AND s.basis IS NOT DISTINCT FROM m.basis
         AND s.judged_before = f.judged_before
-),
-judged AS (
-    SELECT
-        *,
-        worse_sign * (value - baseline_median) > bound AS regressed,
-        worse_sign * (value - baseline_median) > 2 * bound AS at_once
-    FROM beside
-),
-compared AS (
-    SELECT
-        *,
-        ratio(value, baseline_median) - 1 AS change_ratio,
-        ratio(bound, baseline_median) AS allowed_ratio,
-        -- Texts are dear, and few figures are worse.
-        CASE WHEN regressed THEN percent_digits(change_ratio, allowed_ratio) END AS digits
-    FROM judged
 )
 SELECT
     run_id, metric, worse_sign, value,
@@ -111,4 +100,4 @@ SELECT
             percent(allowed_ratio, digits)
         )
     END AS sentence
-FROM compared
+FROM beside

@@ -26,14 +26,8 @@ sides AS (
         false AS seen,
         w.group_size,
         w.calls AS planned_calls,
-        NULL AS measured_calls,
         w.moved_bytes AS planned_bytes,
-        NULL AS measured_bytes,
-        NULL AS comm_ns,
-        NULL AS busbw_gbps,
         w.work_ns AS planned_compute_ns,
-        NULL AS measured_compute_ns,
-        NULL AS overlapped,
         w.unprofiled_rows,
         CASE WHEN w.kind = 'collective' AND w.moved_bytes IS NULL THEN 'out_of_range' END AS reason
     FROM pairs AS p

@@ -16,16 +16,12 @@ WITH listed AS (
         s.busbw_reason,
         unnest([
             struct_pack(metric := 'step_p50_ms', worse_sign := 1, value := s.step_p50_ms),
-            struct_pack(metric := 'bubble_ratio', worse_sign := 1, value := s.bubble_ratio),
+            struct_pack(metric := 'bubble_ratio', worse_sign := 1, value := CASE WHEN r.pp > 1 THEN s.bubble_ratio END),
             struct_pack(metric := 'busbw_gbps', worse_sign := -1, value := s.busbw_gbps),
             struct_pack(metric := 'stragglers', worse_sign := 1, value := s.stragglers)
         ], recursive := true)
     FROM run_summary AS s
     JOIN runs AS r USING (run_id)
-),
-watched AS (
-    SELECT * REPLACE (CASE WHEN metric <> 'bubble_ratio' OR pp > 1 THEN value END AS value)
-    FROM listed
 )
 SELECT
     run_id,
@@ -40,4 +36,4 @@ SELECT
         WHEN metric = 'busbw_gbps' AND busbw_reason IS NOT NULL THEN 'coarse_calls'
         ELSE 'figure_missing'
     END AS value_reason
-FROM watched
+FROM listed

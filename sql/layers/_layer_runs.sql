@@ -14,33 +14,19 @@ WITH sums AS (
         sum(median_ns) AS all_ns
     FROM _piece_medians
     GROUP BY run_id
-),
-judged AS (
-    SELECT
-        s.*,
-        p.stages,
-        p.virtual_stages,
-        p.micro_batches,
-        CASE
-            WHEN p.stages IS NULL OR s.last_stage >= p.stages THEN 'topology_unknown'
-            WHEN s.stages_seen < p.stages THEN 'stages_missing'
-            WHEN s.stages_timed = 0 THEN 'warmup_only'
-            WHEN NOT s.timed THEN 'stages_missing'
-            WHEN s.all_ns = 0 THEN 'below_clock_resolution'
-        END AS reason
-    FROM sums AS s
-    JOIN _pipelines AS p USING (run_id)
 )
 SELECT
-    run_id,
-    stages,
-    virtual_stages,
-    micro_batches,
-    listed,
-    all_ns,
-    reason,
+    run_id, p.stages, p.virtual_stages, p.micro_batches, s.listed, s.all_ns,
+    CASE
+        WHEN p.stages IS NULL OR s.last_stage >= p.stages THEN 'topology_unknown'
+        WHEN s.stages_seen < p.stages THEN 'stages_missing'
+        WHEN s.stages_timed = 0 THEN 'warmup_only'
+        WHEN NOT s.timed THEN 'stages_missing'
+        WHEN s.all_ns = 0 THEN 'below_clock_resolution'
+    END AS reason,
     coalesce(reason, CASE
-        WHEN virtual_stages > 1 THEN 'interleaved_schedule'
-        WHEN listed < stages THEN 'fewer_layers_than_stages'
+        WHEN p.virtual_stages > 1 THEN 'interleaved_schedule'
+        WHEN s.listed < p.stages THEN 'fewer_layers_than_stages'
     END) AS split_reason
-FROM judged
+FROM sums AS s
+JOIN _pipelines AS p USING (run_id)

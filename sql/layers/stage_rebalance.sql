@@ -43,11 +43,6 @@ proposed AS (
     JOIN _layer_order AS a ON a.run_id = s.run_id AND a.position = s.first_position
     JOIN _layer_order AS b ON b.run_id = s.run_id AND b.position = s.last_position
 ),
-step_times AS (
-    SELECT run_id, quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS step_ms
-    FROM step_stats
-    GROUP BY run_id
-),
 compared AS (
     SELECT
         h.run_id,
@@ -99,7 +94,7 @@ SELECT
     CASE WHEN c.whole THEN c.held_imbalance_ratio END AS current_imbalance_ratio,
     c.modelled_step_ms,
     CASE WHEN c.whole THEN c.held_step_ms END AS current_modelled_step_ms,
-    CASE WHEN c.whole THEN ratio(c.held_max_ms, t.step_ms) END AS covered_ratio,
+    CASE WHEN c.whole THEN ratio(c.held_max_ms, t.step_p50_ms) END AS covered_ratio,
     nullif(c.bottleneck, '') AS bottleneck_layer,
     ns_to_ms(c.held_block_ns / c.micro_batches) AS current_block_ms,
     c.held_first AS current_first_layer,
@@ -110,4 +105,4 @@ SELECT
         ELSE 'forward_modules_only'
     END AS reason
 FROM timed AS c
-LEFT JOIN step_times AS t ON t.run_id = c.run_id
+LEFT JOIN _run_spans AS t USING (run_id)

@@ -12,9 +12,7 @@
 -- @column run_id VARCHAR | Run of the latest test.
 -- @column history STRUCT(run_id VARCHAR, test INTEGER, run_date TIMESTAMP, busbw_gbps DOUBLE, cut BOOLEAN)[] | Tests of the pair at this size, the latest first.
 WITH RECURSIVE originals AS (
-    SELECT r.run_id, r.run_date, r.attributes
-    FROM runs AS r
-    WHERE r.run_id IN (SELECT run_id FROM sources WHERE duplicate_of IS NULL)
+    SELECT run_id, run_date, attributes FROM runs ANTI JOIN _run_copies USING (run_id)
 ),
 cut AS (
     SELECT

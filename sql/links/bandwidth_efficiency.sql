@@ -36,8 +36,7 @@ places AS (
     SELECT run_id, list(DISTINCT host) AS hosts FROM sources WHERE host IS NOT NULL GROUP BY run_id
 ),
 originals AS (
-    SELECT run_id, fabric FROM runs
-    WHERE run_id IN (SELECT run_id FROM sources WHERE duplicate_of IS NULL)
+    SELECT run_id, fabric FROM runs ANTI JOIN _run_copies USING (run_id)
 ),
 tests AS (
     SELECT

@@ -90,25 +90,22 @@ SELECT
     c.pass,
     c.collective,
     c.group_kind,
-    NULL::VARCHAR AS layer_kind,
     ordered_sum(c.calls / c.stages) AS calls,
     ordered_sum(c.bytes / c.stages) AS moved_bytes,
-    NULL::DOUBLE AS work_ns,
-    CASE c.group_kind WHEN 'pp' THEN 2 ELSE min(s.group_size) END AS group_size,
-    NULL::BIGINT AS unprofiled_rows
+    CASE c.group_kind WHEN 'pp' THEN 2 ELSE min(s.group_size) END AS group_size
 FROM comm AS c
 LEFT JOIN sizes AS s ON s.run_id = c.run_id AND s.group_kind = c.group_kind
 GROUP BY c.run_id, c.pass, c.collective, c.group_kind
-UNION ALL
+UNION ALL BY NAME
 SELECT
-    run_id, 'compute', pass, NULL, NULL, NULL, NULL, NULL,
-    ordered_sum(compute_ns / stages), NULL, sum(unprofiled_rows)::BIGINT
+    run_id, 'compute' AS kind, pass,
+    ordered_sum(compute_ns / stages) AS work_ns, sum(unprofiled_rows)::BIGINT AS unprofiled_rows
 FROM compute
 GROUP BY run_id, pass
-UNION ALL
+UNION ALL BY NAME
 SELECT
-    run_id, 'layer', pass, NULL, NULL, part, NULL, NULL,
-    ordered_sum(compute_ns / stages), NULL, sum(unprofiled_rows)::BIGINT
+    run_id, 'layer' AS kind, pass, part AS layer_kind,
+    ordered_sum(compute_ns / stages) AS work_ns, sum(unprofiled_rows)::BIGINT AS unprofiled_rows
 FROM compute
 WHERE pass = 'forward'
 GROUP BY run_id, pass, part

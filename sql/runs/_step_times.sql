@@ -40,22 +40,20 @@ SELECT
     run_id,
     step,
     CASE WHEN reason IS NULL THEN step_ns::DOUBLE END AS step_ns,
-    NULL::DOUBLE AS loss,
     CASE WHEN reason IS NULL THEN 'traced' END AS time_basis,
-    NULL::BIGINT AS restarts,
     false AS restarted,
     true AS traced,
     reason
 FROM traced
-UNION ALL
+UNION ALL BY NAME
 SELECT
     l.run_id,
     l.step,
     r.step_ns,
     r.loss,
-    r.basis,
+    r.basis AS time_basis,
     r.restarts,
-    coalesce(r.restarted, false),
+    coalesce(r.restarted, false) AS restarted,
     l.run_id IN (SELECT run_id FROM _rank_steps) AS traced,
     CASE
         WHEN r.run_id IS NULL THEN 'no_record'

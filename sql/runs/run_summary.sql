@@ -19,12 +19,7 @@
 -- @column busbw_call VARCHAR | The kind of call that busbw_gbps is of: collective, group, element type, size, and whether only ranks by themselves are known, whose times include waiting.
 -- @column busbw_reason VARCHAR | coarse_calls: every kind of call with a bandwidth is too short for the clock. NULL where there is a figure, or where coverage says why there is none.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
-WITH steps AS (
-    SELECT run_id, quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS step_p50_ms
-    FROM step_stats
-    GROUP BY run_id
-),
-step_bubbles AS (
+WITH step_bubbles AS (
     SELECT b.run_id, b.step, ordered_mean(b.bubble_ratio) AS bubble_ratio
     FROM stage_bubbles AS b
     JOIN step_stats AS s USING (run_id, step)
@@ -103,7 +98,7 @@ SELECT
     CASE WHEN l.run_id IS NOT NULL AND l.headline IS NULL THEN 'coarse_calls' END AS busbw_reason
 FROM runs AS r
 JOIN coverage AS c USING (run_id)
-LEFT JOIN steps AS t USING (run_id)
+LEFT JOIN _run_spans AS t USING (run_id)
 LEFT JOIN bubbles AS b USING (run_id)
 LEFT JOIN stages AS g USING (run_id)
 LEFT JOIN verdicts AS v USING (run_id)

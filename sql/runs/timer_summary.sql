@@ -75,12 +75,6 @@ timers AS (
         bool_or(last_step IS NOT NULL) AS in_steps
     FROM records
     GROUP BY run_id, name
-),
-steps AS (
-    SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms
-    FROM step_stats
-    WHERE NOT warmup
-    GROUP BY run_id
 )
 SELECT
     t.run_id,
@@ -92,14 +86,14 @@ SELECT
     t.max_ms,
     t.min_ms,
     t.spread_ms,
-    CASE WHEN t.in_steps THEN ratio(t.max_ms, s.step_ms) END AS share_ratio,
-    CASE WHEN t.in_steps THEN ratio(t.spread_ms, s.step_ms) END AS spread_share_ratio,
+    CASE WHEN t.in_steps THEN ratio(t.max_ms, s.step_p50_ms) END AS share_ratio,
+    CASE WHEN t.in_steps THEN ratio(t.spread_ms, s.step_p50_ms) END AS spread_share_ratio,
     w.slowest_rank,
     (w.slowest_rank // ranks_per_stage(r.world_size, r.pp))::INTEGER AS slowest_stage,
     w.slowest_records,
     CASE t.basis WHEN 'one_rank' THEN 'no_peer' END AS reason,
-    CASE WHEN s.step_ms IS NULL OR NOT t.in_steps THEN 'no_record' END AS share_reason
+    CASE WHEN s.step_p50_ms IS NULL OR NOT t.in_steps THEN 'no_record' END AS share_reason
 FROM timers AS t
 LEFT JOIN slowest AS w USING (run_id, name)
-LEFT JOIN steps AS s USING (run_id)
+LEFT JOIN _run_spans AS s USING (run_id)
 JOIN runs AS r USING (run_id)

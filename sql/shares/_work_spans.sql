@@ -37,8 +37,6 @@ operations AS (
             WHEN o.kind = 'optimizer' THEN 'optimizer'
             ELSE 'comm'
         END AS kind,
-        NULL AS holder,
-        NULL AS holder_kind,
         o.from_ns,
         CASE
             WHEN o.holds THEN o.from_ns

@@ -17,18 +17,14 @@ WITH rows_of AS (
     SELECT run_id, step, rank, stage, op, kind, calls, own_ns FROM _rank_step_ops
     UNION ALL
     SELECT
-        run_id, step, rank, min(stage), 'forward_backward', 'forward_backward', sum(calls)::BIGINT,
+        run_id, step, rank, min(stage), whole, whole, sum(calls)::BIGINT,
         CASE WHEN count(own_ns) = count(*) THEN try_cast(sum(own_ns) AS BIGINT) END
-    FROM _rank_step_ops
-    WHERE kind IN ('forward', 'backward')
-    GROUP BY run_id, step, rank
-    UNION ALL
-    SELECT
-        s.run_id, s.step, s.rank, min(s.stage), 'all_kernels', 'all_kernels', sum(s.calls)::BIGINT,
-        CASE WHEN count(s.own_ns) = count(*) THEN try_cast(sum(s.own_ns) AS BIGINT) END
-    FROM _rank_step_ops AS s
-    SEMI JOIN _kernel_runs AS k USING (run_id)
-    GROUP BY s.run_id, s.step, s.rank
+    FROM (
+        SELECT *, 'forward_backward' AS whole FROM _rank_step_ops WHERE kind IN ('forward', 'backward')
+        UNION ALL
+        SELECT *, 'all_kernels' FROM _rank_step_ops SEMI JOIN _kernel_runs USING (run_id)
+    )
+    GROUP BY run_id, step, rank, whole
 ),
 ranked AS (
     SELECT

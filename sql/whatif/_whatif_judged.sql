@@ -41,23 +41,20 @@ peers AS (
         GROUP BY run_id, stage
     ) AS stages
     GROUP BY run_id
-),
-judged AS (
-    SELECT
-        c.run_id,
-        coalesce(s.steps, 0) AS steps,
-        s.* EXCLUDE (run_id, steps),
-        p.s_paper,
-        CASE
-            WHEN c.reason IS NOT NULL THEN c.reason
-            WHEN s.replay_error_ratio > 0.01 THEN 'replay_error'
-            WHEN s.delay_ratio > 0.05 THEN 'delays'
-            WHEN n.ranks < 4 THEN 'one_peer'
-        END AS reason
-    FROM _whatif_scope AS c
-    LEFT JOIN sums AS s USING (run_id)
-    LEFT JOIN papers AS p USING (run_id)
-    LEFT JOIN peers AS n USING (run_id)
 )
-SELECT *, coalesce(reason <> 'one_peer', false) AS abstains
-FROM judged
+SELECT
+    c.run_id,
+    coalesce(s.steps, 0) AS steps,
+    s.* EXCLUDE (run_id, steps),
+    p.s_paper,
+    CASE
+        WHEN c.lack IS NOT NULL THEN c.lack
+        WHEN s.replay_error_ratio > 0.01 THEN 'replay_error'
+        WHEN s.delay_ratio > 0.05 THEN 'delays'
+        WHEN n.ranks < 4 THEN 'one_peer'
+    END AS reason,
+    coalesce(reason <> 'one_peer', false) AS abstains
+FROM (SELECT run_id, reason AS lack FROM _whatif_scope) AS c
+LEFT JOIN sums AS s USING (run_id)
+LEFT JOIN papers AS p USING (run_id)
+LEFT JOIN peers AS n USING (run_id)

@@ -21,27 +21,23 @@
 SELECT
     j.run_id,
     j.steps,
-    CASE WHEN NOT j.abstains THEN j.t_ms END AS t_ms,
-    CASE WHEN NOT j.abstains THEN j.peer_ms END AS peer_ms,
-    CASE WHEN NOT j.abstains THEN j.balanced_ms END AS balanced_ms,
-    CASE WHEN NOT j.abstains THEN ratio(j.t_ms, j.peer_ms) END AS s_peer,
-    CASE WHEN NOT j.abstains THEN ratio(j.peer_ms, j.balanced_ms) END AS s_balance,
-    CASE WHEN NOT j.abstains THEN j.s_paper END AS s_paper,
+    f.t_ms, f.peer_ms, f.balanced_ms,
+    ratio(f.t_ms, f.peer_ms) AS s_peer,
+    ratio(f.peer_ms, f.balanced_ms) AS s_balance,
+    f.s_paper,
     c.cause,
-    CASE
-        WHEN j.abstains THEN NULL
-        WHEN j.t_ms < 1.03 * j.peer_ms THEN 0
-        ELSE r.world_size * (j.t_ms - j.peer_ms) * j.steps / 3.6e6
+    CASE WHEN f.t_ms < 1.03 * f.peer_ms THEN 0
+        ELSE r.world_size * (f.t_ms - f.peer_ms) * j.steps / 3.6e6
     END AS gpu_hours_lost,
     j.replay_error_ratio,
     j.delay_ratio,
     j.reason,
-    CASE WHEN NOT j.abstains THEN j.s_peer_min END AS s_peer_min,
-    CASE WHEN NOT j.abstains THEN j.s_peer_max END AS s_peer_max,
+    f.s_peer_min, f.s_peer_max,
     CASE
         WHEN j.abstains THEN j.reason
         WHEN j.balanced_ms IS NULL THEN 'stages_differ'
     END AS balance_reason
 FROM _whatif_judged AS j
+LEFT JOIN (FROM _whatif_judged WHERE NOT abstains) AS f USING (run_id)
 JOIN runs AS r USING (run_id)
 JOIN _whatif_causes AS c USING (run_id)
