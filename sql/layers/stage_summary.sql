@@ -61,15 +61,10 @@ windows AS (
         b.run_id,
         b.stage,
         count(DISTINCT b.step) FILTER (b.window_ns IS NOT NULL) AS steps,
-        ns_to_ms(sum(b.window_ns) / count(b.window_ns)) AS window_ms,
-        ns_to_ms(sum(b.compute_ns) / count(b.window_ns)) AS compute_ms,
-        ns_to_ms(sum(b.data_ns) / count(b.window_ns)) AS data_ms,
-        ns_to_ms(sum(b.in_op_comm_ns) / count(b.window_ns)) AS in_op_comm_ms,
-        ns_to_ms(sum(b.p2p_recv_ns) / count(b.window_ns)) AS p2p_recv_ms,
-        ns_to_ms(sum(b.p2p_send_ns) / count(b.window_ns)) AS p2p_send_ms,
-        ns_to_ms(sum(b.finalize_ns) / count(b.window_ns)) AS finalize_ms,
-        ns_to_ms(sum(b.other_step_ns) / count(b.window_ns)) AS other_step_ms,
-        ns_to_ms(sum(b.gap_ns) / count(b.window_ns)) AS gap_ms,
+        ns_to_ms(
+            sum(COLUMNS('^(window|compute|data|in_op_comm|p2p_recv|p2p_send|finalize|other_step|gap)_ns$'))
+            / count(b.window_ns)
+        ) AS '\1_ms',
         ns_to_ms(
             sum(b.window_ns - b.compute_ns - b.data_ns - b.in_op_comm_ns) / count(b.window_ns)
         ) AS idle_ms,

@@ -43,17 +43,10 @@ SELECT
     rank,
     min(stage) AS stage,
     count(window_ns) AS steps,
-    ns_to_ms(sum(window_ns) / steps) AS window_ms,
-    ns_to_ms(sum(compute_ns) / steps) AS compute_ms,
-    ns_to_ms(sum(data_ns) / steps) AS data_ms,
-    ns_to_ms(sum(in_op_comm_ns) / steps) AS in_op_comm_ms,
-    ns_to_ms(sum(p2p_recv_ns) / steps) AS p2p_recv_ms,
-    ns_to_ms(sum(p2p_send_ns) / steps) AS p2p_send_ms,
-    ns_to_ms(sum(finalize_ns) / steps) AS finalize_ms,
-    ns_to_ms(sum(other_step_ns) / steps) AS other_step_ms,
-    ns_to_ms(sum(gap_ns) / steps) AS gap_ms,
-    ns_to_ms(sum(window_ns - compute_ns - data_ns - in_op_comm_ns) / steps)
-        AS idle_ms,
+    ns_to_ms(
+        sum(COLUMNS('^(window|compute|data|in_op_comm|p2p_recv|p2p_send|finalize|other_step|gap)_ns$')) / steps
+    ) AS '\1_ms',
+    ns_to_ms(sum(window_ns - compute_ns - data_ns - in_op_comm_ns) / steps) AS idle_ms,
     ordered_mean(p2p_recv_wait_ms) AS p2p_recv_wait_ms,
     ordered_mean(p2p_recv_transfer_ms) AS p2p_recv_transfer_ms,
     ordered_mean(in_op_wait_ms) AS in_op_wait_ms,
