@@ -69,7 +69,7 @@ parts AS (
         min(s.step) FILTER (place > last_fast) AS since_step,
         count(*) FILTER (place > last_fast) AS slow_steps,
         median(step_ms) FILTER (place <= last_fast) AS before_ms,
-        mad(step_ms) FILTER (place <= last_fast) AS mad_ms,
+        noise_bound(before_ms, mad(step_ms) FILTER (place <= last_fast), before_ms, 0) AS bound_ms,
         median(step_ms) FILTER (place > last_fast) AS after_ms,
         median(step_ms) FILTER (place BETWEEN last_fast - 4 AND last_fast) AS left_ms,
         median(step_ms) FILTER (place BETWEEN last_fast + 1 AND last_fast + 5) AS right_ms,
@@ -88,15 +88,11 @@ records AS (
     SELECT run_id, step, max(logged_at) AS logged_at
     FROM train_steps
     GROUP BY run_id, step
-),
-bounded AS (
-    SELECT *, noise_bound(before_ms, mad_ms, before_ms, 0) AS bound_ms
-    FROM parts
 )
 SELECT
     p.run_id, p.since_step, p.slow_steps, p.steps, p.before_ms, p.after_ms, p.bound_ms,
     r.logged_at AS since
-FROM bounded AS p
+FROM parts AS p
 -- More work in a step takes longer.
 ANTI JOIN _uneven_runs USING (run_id)
 -- A rank that became slow then says more.

@@ -74,14 +74,11 @@ worded AS (
     SELECT
         b.*,
         concat_ws('-', b.first, nullif(b.last, b.first)) AS range_told,
+        ranks_per_stage(r.world_size, r.pp)::BIGINT AS stage_ranks,
         CASE WHEN b.gap = 'stages' AND m.traced AND r.world_size >= r.pp
             AND o.rank_order = 'tp-cp-dp-pp' THEN concat(
-            CASE b.size * ranks_per_stage(r.world_size, r.pp) WHEN 1 THEN ' (rank ' ELSE ' (ranks ' END,
-            concat_ws(
-                '-',
-                b.first * ranks_per_stage(r.world_size, r.pp)::BIGINT,
-                nullif((b.last + 1) * ranks_per_stage(r.world_size, r.pp)::BIGINT - 1, b.first * ranks_per_stage(r.world_size, r.pp)::BIGINT)
-            ),
+            CASE b.size * stage_ranks WHEN 1 THEN ' (rank ' ELSE ' (ranks ' END,
+            concat_ws('-', b.first * stage_ranks, nullif((b.last + 1) * stage_ranks - 1, b.first * stage_ranks)),
             ')'
         ) ELSE '' END AS ranks_told
     FROM blocks AS b

@@ -5,15 +5,11 @@
 -- @column time_lost_ms DOUBLE ms | Largest excess of a straggler or suspect in the step, at most the step's time, summed over the steps compared.
 -- @column gpu_hours_lost DOUBLE GPU hours | That time on every rank of the job.
 WITH compared AS (
-    SELECT run_id
+    SELECT
+        run_id,
+        arg_min(rank, (-time_lost_ms, rank)) FILTER (verdict IN ('straggler', 'suspect')) AS straggler_rank
     FROM straggler_ranks
     WHERE verdict <> 'not_comparable'
-    GROUP BY run_id
-),
-worst AS (
-    SELECT run_id, arg_min(rank, (-time_lost_ms, rank)) AS straggler_rank
-    FROM straggler_ranks
-    WHERE verdict IN ('straggler', 'suspect')
     GROUP BY run_id
 ),
 compared_steps AS (
@@ -48,13 +44,12 @@ stability AS (
 )
 SELECT
     c.run_id,
-    w.straggler_rank,
+    c.straggler_rank,
     s.culprit_stability_ratio,
     coalesce(l.time_lost_ms, 0) AS time_lost_ms,
     r.world_size * coalesce(l.time_lost_ms, 0) / 3.6e6 AS gpu_hours_lost,
     CASE WHEN r.world_size IS NULL THEN 'world_size_unknown' END AS reason
 FROM compared AS c
 JOIN runs AS r USING (run_id)
-LEFT JOIN worst AS w USING (run_id)
 LEFT JOIN losses AS l USING (run_id)
 LEFT JOIN stability AS s USING (run_id)

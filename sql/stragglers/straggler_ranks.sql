@@ -68,15 +68,14 @@ SELECT
     p.device,
     coalesce(j.culprit_steps, 0) AS culprit_steps,
     coalesce(j.peers, 0) AS peers,
-    CASE WHEN NOT j.simulated THEN ns_to_ms(w.wait_ns) END AS in_op_wait_ms,
+    ns_to_ms(w.wait_ns) AS in_op_wait_ms,
     CASE
         WHEN j.simulated THEN 'simulated'
         WHEN w.wait_ns IS NULL THEN 'peer_not_seen'
     END AS wait_reason,
-    CASE WHEN NOT j.simulated THEN w.least_waiting END AS least_waiting,
-    CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN w.waiting_rank END AS waiting_rank,
-    CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END
-        AS waiting_rank_ms,
+    w.least_waiting,
+    CASE WHEN w.waiting_rank_ns > 0 THEN w.waiting_rank END AS waiting_rank,
+    CASE WHEN w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END AS waiting_rank_ms,
     CASE WHEN j.verdict IN ('straggler', 'suspect') THEN concat(
         rank_placed(j.rank, j.stage, p.host, p.device),
         ': ',
@@ -113,5 +112,5 @@ SELECT
     j.forward_slowdown, j.backward_slowdown, j.since_step
 FROM judged AS j
 LEFT JOIN uncompared AS u USING (run_id, rank)
-JOIN _rank_waits AS w USING (run_id, rank)
+LEFT JOIN _rank_waits AS w ON w.run_id = j.run_id AND w.rank = j.rank AND NOT j.simulated
 JOIN _rank_places AS p USING (run_id, rank)

@@ -67,9 +67,6 @@ unseen AS (
     WHERE NOT m.matched AND m.group_size IS DISTINCT FROM 1 AND NOT k.streams
     UNION
     SELECT run_id FROM lacking
-),
-shifted AS (
-    SELECT DISTINCT run_id FROM _shifted_steps
 )
 SELECT
     t.run_id,
@@ -80,7 +77,7 @@ SELECT
         WHEN NOT r.complete THEN 'run_incomplete'
         WHEN r.vpp > 1 AND NOT coalesce(c.chunks, false) THEN 'interleaved_schedule'
         WHEN coalesce(c.unknown, false) THEN 'unknown_operation'
-        WHEN d.run_id IS NOT NULL THEN 'step_shifted'
+        WHEN t.run_id IN (SELECT run_id FROM _shifted_steps) THEN 'step_shifted'
         WHEN u.run_id IS NOT NULL THEN 'peer_not_seen'
         WHEN coalesce(s.steps, 0) = 0 THEN 'warmup_only'
         WHEN NOT s.aligned THEN 'clocks_not_aligned'
@@ -91,4 +88,3 @@ JOIN runs AS r USING (run_id)
 LEFT JOIN chunked AS c USING (run_id)
 LEFT JOIN usable AS s USING (run_id)
 LEFT JOIN unseen AS u USING (run_id)
-LEFT JOIN shifted AS d USING (run_id)
