@@ -79,19 +79,14 @@ def _of_part(
 
 def _batches(files: PartFiles, part: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part after a check of its hash: a new part must not hide damage."""
-    with _opened(files, part) as file:
-        if not files.is_intact(part):
-            raise _unreadable(files, part, "the content differs from the hash in its name")
-        for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
-            if batch.num_rows:
-                yield batch
-
-
-@contextmanager
-def _opened(files: PartFiles, part: str) -> Iterator[pq.ParquetFile]:
     try:
         with files.open(part) as file:
-            yield pq.ParquetFile(file)
+            rows = pq.ParquetFile(file)
+            if not files.is_intact(part):
+                raise _unreadable(files, part, "the content differs from the hash in its name")
+            for batch in rows.iter_batches(_BATCH_ROWS, use_threads=False):
+                if batch.num_rows:
+                    yield batch
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(files, part, str(error)) from error
 

@@ -70,7 +70,7 @@ def connect(folder: Path | None = None, /, **config: str | int | bool) -> duckdb
 
 @contextmanager
 def connect_several(
-    threads: int, blank: Path, share: int | None, *, in_file: bool, **config: str | bool
+    threads: int, blank: Path, memory_limit: str, share: int | None, *, in_file: bool
 ) -> Iterator[Database]:
     """Yield a database with several connections, for models that are computed at once.
 
@@ -81,17 +81,23 @@ def connect_several(
         threads: Threads that work at once, in all of them together.
         blank: A file with the macros, and with an empty table for every relation that the database
             itself does not have; see `write_blank`.
+        memory_limit: The highest, as DuckDB spells it; what is over it is spilled beside that file.
         share: See `MemoryLimit`.
         in_file: Keep relations in a file beside the blank one.
-        config: See `connect`.
     """
     several = min(threads, _AT_ONCE)
     folder = blank.parent
     with ExitStack() as stack:
         if in_file:
             stack.callback((folder / _FILE).unlink)
-        own_file = folder if in_file else None
-        cons = [stack.enter_context(connect(own_file, threads=threads - several + 1, **config))]
+        con = connect(
+            folder if in_file else None,
+            threads=threads - several + 1,
+            memory_limit=memory_limit,
+            temp_directory=str(folder / "spill"),
+            preserve_insertion_order=False,
+        )
+        cons = [stack.enter_context(con)]
         # Of a zone that only the C library knows, such as TZ=CST-8, DuckDB takes UTC.
         offset = datetime.now().astimezone().strftime("%z")
         cons[0].execute(f"SET GLOBAL TimeZone = 'GMT{offset[:3]}:{offset[3:5]}'")

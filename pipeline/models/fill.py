@@ -109,11 +109,9 @@ class WarehouseWriter:
             connect_several(
                 self.threads,
                 write_blank(path.parent, self.models),
+                self.memory_limit or f"{_MEMORY_PERCENT}%",
                 None if self.memory_limit else 1,
                 in_file=self._alone(pending) and any(batch.in_file for batch in pending),
-                temp_directory=str(path.parent / "spill"),
-                memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
-                preserve_insertion_order=False,
             ) as database,
         ):
             con = database.con
@@ -155,13 +153,12 @@ class WarehouseWriter:
         if old and old.root != self.files.base:
             changed = {*self.models.in_parts}
         for name in sorted(changed):
-            doc, shown = self.models.models[name].doc, self.models.columns[name]
-            con.execute(view(name, parts.view(name), doc, shown))
+            con.execute(view(self.models.table(name), parts.view(name)))
         for name, table in tables().items():
             select = new.select(table, self.files.base)
             seen = old.select(table, old.root) if old else select_parts(table, "", ())
             if name not in self.models.copied and seen != select:
-                con.execute(view(name, select, table.doc, table.columns))
+                con.execute(view(table, select))
 
     def _drop_runs(self, con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
         """Remove the rows of runs from tables of the warehouse."""

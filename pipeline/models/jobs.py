@@ -199,11 +199,9 @@ def compute_batch(
         connect_several(
             settings.threads,
             write_blank(folder, models),
+            settings.memory_limit,
             settings.share,
             in_file=batch.in_file,
-            temp_directory=str(folder / "spill"),
-            memory_limit=settings.memory_limit,
-            preserve_insertion_order=False,
         ) as database,
         running.joined(database.cons),
     ):

@@ -6,7 +6,7 @@ whose tables stand for the relations that have no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -17,7 +17,7 @@ from tracelake.models.base import copy_of, ddl, described, literal, quoted, sele
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import connect
 from tracelake.models.state import CATALOG
-from tracelake.schema.tables import Column, tables
+from tracelake.schema.tables import Table, tables
 
 # Layout of the file. DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is read by 2.0
 # alone. With blocks of the usual 256 kB, most relations would take one that is nearly empty.
@@ -62,28 +62,22 @@ def _write(path: Path, kind: str, statements: Iterable[str]) -> None:
     path.write_bytes(kept.made("empty.duckdb", made))
 
 
-def view(name: str, select: str, doc: str, shown: Sequence[Column]) -> str:
-    """Return the statements that make a view of a SELECT, in place of one of that name."""
-    made = f"CREATE OR REPLACE VIEW {target(name)} AS {select}"
-    return ";".join((made, *described("VIEW", target(name), doc, shown)))
+def view(table: Table, select: str) -> str:
+    """Return the statements that make a relation a view of a SELECT, in place of one there is."""
+    name = target(table.name)
+    made = f"CREATE OR REPLACE VIEW {name} AS {select}"
+    return ";".join((made, *described("VIEW", name, table.doc, table.columns)))
 
 
 def _relations(models: Catalog) -> Iterator[str]:
-    for name, model in models.in_warehouse.items():
-        yield from _table(name, model.doc, models.columns[name])
-    lost = lost_table()
-    yield from _table(lost.name, lost.doc, lost.columns)
+    for table in (*map(models.table, models.in_warehouse), lost_table()):
+        yield f"CREATE TABLE {target(table.name)} ({ddl(table.columns)})"
+        yield from described("TABLE", target(table.name), table.doc, table.columns)
     for name, table in tables().items():
         select = select_parts(table, "", ())
         if name in models.copied:
             yield f"CREATE TABLE {target(copy_of(name))} ({ddl(table.columns)})"
             select = f"FROM {quoted(copy_of(name))}"
-        yield view(name, select, table.doc, table.columns)
-    for name in sorted(models.in_parts):
-        table = models.table(name)
-        yield view(name, select_parts(table, "", ()), table.doc, table.columns)
-
-
-def _table(name: str, doc: str, shown: Sequence[Column]) -> Iterator[str]:
-    yield f"CREATE TABLE {target(name)} ({ddl(shown)})"
-    yield from described("TABLE", target(name), doc, shown)
+        yield view(table, select)
+    for table in map(models.table, sorted(models.in_parts)):
+        yield view(table, select_parts(table, "", ()))

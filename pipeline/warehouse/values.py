@@ -48,10 +48,9 @@ def distinct(names: Sequence[str]) -> list[str]:
 def table_from(rows: Iterable[object], /, **columns: pa.DataType) -> pa.Table:
     """Return a table with a row per object; columns are attributes of it, each with its type."""
     rows = list(rows)
-    arrays = [
-        pa.array([getattr(row, name) for row in rows], type_) for name, type_ in columns.items()
-    ]
-    return pa.table(arrays, names=list(columns))
+    return pa.table(
+        {n: pa.array([getattr(row, n) for row in rows], type_) for n, type_ in columns.items()}
+    )
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
