@@ -38,9 +38,7 @@ fitting AS (
         AND count(*) OVER (PARTITION BY t.run_id, related_by) = 1
 ),
 views AS (
-    SELECT trace AS run_id, log AS view_run_id, related_by FROM fitting
-    UNION ALL
-    SELECT log, trace, related_by FROM fitting
+    SELECT unnest([trace, log]) AS run_id, unnest([log, trace]) AS view_run_id, related_by FROM fitting
 )
 SELECT v.run_id, v.view_run_id, o.format AS view_format, o.label AS view_label, v.related_by
 FROM views AS v

@@ -3,13 +3,9 @@
 -- days and for over a week. Any: its latest slow test is over 90 days before the latest of its cluster.
 -- @scope fleet
 -- @grain incident
-WITH tests AS (
-    SELECT DISTINCT cluster, host, peer_host, unnest(history).run_date::DATE AS day FROM _host_tests
-),
-ends AS (
-    SELECT cluster, host, peer_host, day FROM tests
-    UNION
-    SELECT cluster, peer_host, host, day FROM tests
+WITH ends AS (
+    SELECT DISTINCT cluster, unnest([host, peer_host]) AS host, unnest([peer_host, host]) AS peer_host, day
+    FROM (SELECT *, unnest(history).run_date::DATE AS day FROM _host_tests)
 ),
 subjects AS (
     SELECT incident, cluster, scope, subject, max(run_date)::DATE AS last_day

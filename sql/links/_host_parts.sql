@@ -4,11 +4,9 @@
 -- @column part VARCHAR | Least host of the part.
 -- @column part_hosts BIGINT hosts | Hosts of the part.
 WITH RECURSIVE ends AS (
-    SELECT cluster, collective, ranks_per_host, host, peer_host, slow
-    FROM _pair_tests
-    WHERE slow IS NOT NULL
-    UNION ALL
-    SELECT cluster, collective, ranks_per_host, peer_host, host, slow
+    SELECT
+        cluster, collective, ranks_per_host, slow,
+        unnest([host, peer_host]) AS host, unnest([peer_host, host]) AS peer_host
     FROM _pair_tests
     WHERE slow IS NOT NULL
 ),

@@ -46,13 +46,9 @@ counted AS (
     LEFT JOIN cut AS c ON c.run_id = t.run_id AND c.lost.test = t.test
     WHERE t.collective IS NOT NULL AND len(t.hosts) > 0
 ),
-joined AS (
-    SELECT DISTINCT places[1] AS one, unnest(places) AS other FROM counted
-),
 edges AS (
-    SELECT one, other FROM joined
-    UNION
-    SELECT other, one FROM joined
+    SELECT DISTINCT unnest([one, place]) AS one, unnest([place, one]) AS other
+    FROM (SELECT places[1] AS one, unnest(places) AS place FROM counted)
 ),
 labels(host, cluster) USING KEY (host) AS (
     SELECT DISTINCT one, one FROM edges

@@ -35,9 +35,7 @@ WITH placed AS (
         AND b.ranks_per_host = p.ranks_per_host AND b.host = p.peer_host
 ),
 ends AS (
-    SELECT *, host AS one FROM placed
-    UNION ALL
-    SELECT *, peer_host AS one FROM placed
+    SELECT *, unnest([host, peer_host]) AS one FROM placed
 ),
 others AS (
     SELECT

@@ -4,29 +4,21 @@
 -- @column slowdown DOUBLE | Median of their slowdowns.
 -- @column lost_ratio DOUBLE | Part of the steps that the worst of them lost, as cost_basis says.
 -- @column cost_basis VARCHAR | Where it comes from, as in findings.
-WITH compared AS (
+WITH hosts AS (
     SELECT
-        s.run_id, s.host, s.rank, s.slowdown,
-        s.verdict IN ('straggler', 'suspect') AS slow,
-        l.lost_ratio, l.cost_basis, l.cost_bound
+        s.run_id, s.host,
+        list(s.rank ORDER BY s.rank) AS slow_ranks,
+        median(s.slowdown) AS slowdown,
+        arg_min(
+            {'lost_ratio': l.lost_ratio, 'basis': l.cost_basis, 'bound': l.cost_bound},
+            (-l.lost_ratio, s.rank)
+        ) AS worst,
+        count(*) >= 2 AND count(*) = count(l.verdict) AS slow,
+        count(*) > count(l.verdict) AS fine
     FROM straggler_ranks AS s
     LEFT JOIN _slow_ranks AS l USING (run_id, rank)
-    WHERE s.verdict <> 'not_comparable'
-),
-hosts AS (
-    SELECT
-        run_id, host,
-        list(rank ORDER BY rank) AS slow_ranks,
-        median(slowdown) AS slowdown,
-        arg_min(
-            {'lost_ratio': lost_ratio, 'basis': cost_basis, 'bound': cost_bound},
-            (-lost_ratio, rank)
-        ) AS worst,
-        count(*) >= 2 AND bool_and(slow) AS slow,
-        bool_or(NOT slow) AS fine
-    FROM compared
-    WHERE host IS NOT NULL
-    GROUP BY run_id, host
+    WHERE s.verdict <> 'not_comparable' AND s.host IS NOT NULL
+    GROUP BY s.run_id, s.host
 )
 SELECT
     run_id, host, slow_ranks, slowdown, worst.lost_ratio AS lost_ratio,
