@@ -13,10 +13,10 @@ WITH proposed AS (
             as_seen
         ) AS set_pipeline,
         coalesce(
-            'add the files of ' || peers,
+            'add the files of ' || told['peers'],
             CASE WHEN sizes_unknown THEN 'add the files of the other ranks of the stage' END
         ) AS add_peers,
-        format('ingest again when step {} of {} is there', absent_step, absent_ranks) AS add_step
+        format('ingest again when step {} of {} is there', steps['absent'], told['absent']) AS add_step
     FROM _remedy_facts
 ),
 remedied AS (
@@ -27,13 +27,13 @@ remedied AS (
         {'reason': 'micro_batches_unknown', 'remedy': 'give --set micro_batches=N'},
         {'reason': 'group_size_unknown', 'remedy': 'give --set ' || set_groups || as_seen},
         {'reason': 'stages_missing', 'remedy': CASE
-            WHEN traced AND stages IS NULL
+            WHEN traced AND told['stages'] IS NULL
                 THEN coalesce(add_step, 'trace all stages over the same steps')
-            WHEN traced THEN 'add the files of ' || stages
-            ELSE 'print the layer times of ' || stages
+            WHEN traced THEN 'add the files of ' || told['stages']
+            ELSE 'print the layer times of ' || told['stages']
         END},
         {'reason': 'peer_not_seen', 'remedy': coalesce(
-            CASE WHEN NOT sizes_unknown THEN 'add the files of ' || lost_ranks END,
+            CASE WHEN NOT sizes_unknown THEN 'add the files of ' || told['ranks'] END,
             'give --set ' || set_groups || as_seen,
             add_step
         )},
@@ -46,11 +46,11 @@ remedied AS (
             ELSE 'trace all ranks in one execution'
         END},
         {'reason': 'step_unfinished', 'remedy': CASE
-            WHEN cut_step IS NULL AND torn_step IS NOT NULL THEN
-                format('ingest a copy that has all lines of step {} of {}', torn_step, torn_ranks)
+            WHEN steps['cut'] IS NULL AND steps['torn'] IS NOT NULL THEN
+                format('ingest a copy that has all lines of step {} of {}', steps['torn'], told['torn'])
             ELSE concat(
                 'ingest again when ',
-                coalesce(format('step {} of {}', cut_step, cut_ranks), 'the step'),
+                coalesce(format('step {} of {}', steps['cut'], told['cut']), 'the step'),
                 ' is whole'
             )
         END},
@@ -59,7 +59,7 @@ remedied AS (
         },
         {'reason': 'step_not_marked', 'remedy': 'call step() of the profiler after every step'},
         {'reason': 'step_shifted', 'remedy': concat(
-            format('add the lines before step {} of {}', shifted_step, shifted_ranks) || ', or ',
+            format('add the lines before step {} of {}', steps['shifted'], told['shifted']) || ', or ',
             'trace all ranks over the same steps'
         )},
         {'reason': 'stages_contradict', 'remedy':

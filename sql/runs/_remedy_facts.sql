@@ -1,16 +1,7 @@
 -- What of a run its remedies speak of: gaps in words, sizes to be given, clocks to be related.
 -- @grain run_id
--- @column lost_ranks VARCHAR | Ranks without a record.
--- @column peers VARCHAR | Those of them in stages that were seen.
--- @column stages VARCHAR | Stages without a rank.
--- @column cut_ranks VARCHAR | Ranks that lack the end of the first unfinished step.
--- @column cut_step INTEGER | That step.
--- @column torn_ranks VARCHAR | Ranks that lack lines in the middle of the first such step.
--- @column torn_step INTEGER | That step.
--- @column absent_ranks VARCHAR | Ranks without the first step that some rank lacks at its end.
--- @column absent_step INTEGER | That step.
--- @column shifted_ranks VARCHAR | Ranks whose steps ran beside other steps.
--- @column shifted_step INTEGER | First of these steps.
+-- @column told MAP(VARCHAR, VARCHAR) | Which ranks or stages lack something, by gap, as in _gaps.
+-- @column steps MAP(VARCHAR, INTEGER) | The step that they lack, by gap.
 -- @column set_pp VARCHAR | What to set for the number of stages; NULL where it is known.
 -- @column set_world VARCHAR | What to set for the number of ranks; NULL where it is known, or no rank was traced.
 -- @column set_groups VARCHAR | Sizes to set for groups of unknown size; NULL where all that they follow from is known.
@@ -19,19 +10,7 @@
 -- @column hosts_unnamed BOOLEAN | Some rank's host is not known.
 -- @column more_steps BIGINT steps | What the layer that is farthest from a trend lacks.
 WITH gaps AS (
-    SELECT
-        run_id,
-        max(told) FILTER (gap = 'ranks') AS lost_ranks,
-        max(told) FILTER (gap = 'peers') AS peers,
-        max(told) FILTER (gap = 'stages') AS stages,
-        max(told) FILTER (gap = 'cut') AS cut_ranks,
-        max(step) FILTER (gap = 'cut') AS cut_step,
-        max(told) FILTER (gap = 'torn') AS torn_ranks,
-        max(step) FILTER (gap = 'torn') AS torn_step,
-        max(told) FILTER (gap = 'absent') AS absent_ranks,
-        max(step) FILTER (gap = 'absent') AS absent_step,
-        max(told) FILTER (gap = 'shifted') AS shifted_ranks,
-        max(step) FILTER (gap = 'shifted') AS shifted_step
+    SELECT run_id, map_from_entries(list((gap, told))) AS told, map_from_entries(list((gap, step))) AS steps
     FROM _gaps
     GROUP BY run_id
 ),

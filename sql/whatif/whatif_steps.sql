@@ -36,14 +36,7 @@ even AS (
     GROUP BY run_id
 ),
 times AS (
-    SELECT
-        run_id, step,
-        max(time_ns) FILTER (scenario = 'actual') AS actual_ns,
-        max(time_ns) FILTER (scenario = 'delayed') AS delayed_ns,
-        max(time_ns) FILTER (scenario = 'peer') AS peer_ns,
-        max(time_ns) FILTER (scenario = 'balanced') AS balanced_ns,
-        max(time_ns) FILTER (scenario = 'raw') AS raw_ns,
-        max(time_ns) FILTER (scenario = 'mean') AS mean_ns
+    SELECT run_id, step, map_from_entries(list((scenario, time_ns))) AS ns
     FROM _whatif_replays
     WHERE subject = ''
     GROUP BY run_id, step
@@ -51,19 +44,19 @@ times AS (
 SELECT
     s.run_id,
     s.step,
-    ns_to_ms(t.actual_ns) AS t_ms,
-    ns_to_ms(t.peer_ns) AS peer_ms,
-    CASE WHEN coalesce(e.even, true) THEN ns_to_ms(t.balanced_ns) END AS balanced_ms,
-    ratio(t.actual_ns, t.peer_ns) AS s_peer,
-    CASE WHEN coalesce(e.even, true) THEN ratio(t.peer_ns, t.balanced_ns) END AS s_balance,
-    ratio(t.raw_ns, t.mean_ns) AS s_paper,
-    ns_to_ms(t.raw_ns) AS paper_ms,
+    ns_to_ms(t.ns['actual']) AS t_ms,
+    ns_to_ms(t.ns['peer']) AS peer_ms,
+    CASE WHEN coalesce(e.even, true) THEN ns_to_ms(t.ns['balanced']) END AS balanced_ms,
+    ratio(t.ns['actual'], t.ns['peer']) AS s_peer,
+    CASE WHEN coalesce(e.even, true) THEN ratio(t.ns['peer'], t.ns['balanced']) END AS s_balance,
+    ratio(t.ns['raw'], t.ns['mean']) AS s_paper,
+    ns_to_ms(t.ns['raw']) AS paper_ms,
     CASE
-        WHEN t.delayed_ns IS NULL THEN 1
-        WHEN s.span_ns = t.delayed_ns THEN 0
-        ELSE ratio(abs(s.span_ns - t.delayed_ns), s.span_ns)
+        WHEN t.ns['delayed'] IS NULL THEN 1
+        WHEN s.span_ns = t.ns['delayed'] THEN 0
+        ELSE ratio(abs(s.span_ns - t.ns['delayed']), s.span_ns)
     END AS replay_error_ratio,
-    1 - ratio(t.actual_ns, t.delayed_ns) AS delay_ratio
+    1 - ratio(t.ns['actual'], t.ns['delayed']) AS delay_ratio
 FROM spans AS s
 JOIN times AS t USING (run_id, step)
 LEFT JOIN even AS e USING (run_id)
