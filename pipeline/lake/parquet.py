@@ -153,7 +153,7 @@ class _TableWriter:
     def close(self) -> list[tuple[Path, str]]:
         """Return parts with the SHA-256 of their content; a small last group joins another part."""
         if self._rows:
-            lane = next((lane for lane in self._lanes if lane.has_room), self._lanes[0])
+            lane = next((lane for lane in self._lanes if lane.part is not None), self._lanes[0])
             lane.write(self._take())
         return [part for lane in self._lanes for part in lane.close()]
 
@@ -165,14 +165,9 @@ class _Lane:
         self._layout = layout
         self._path = path
         self._whole = whole
-        self._part: _Part | None = None
+        self.part: _Part | None = None
         self._parts: list[tuple[Path, str]] = []
         self._pending: Future[None] | None = None
-
-    @property
-    def has_room(self) -> bool:
-        """Tell whether a part is open."""
-        return self._part is not None
 
     def begin(self, group: _Group, executor: Executor) -> None:
         """Start to write a row group; wait for it before the next."""
@@ -189,11 +184,11 @@ class _Lane:
             rows = joined([batch for _, batch in group], _WRITTEN_ROWS)
             if group[0][0] is not None:
                 rows = rows.add_column(0, self._layout[0].field(0), _run_ids(group))
-            if self._part is None:
+            if self.part is None:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
-                self._part = _Part(path, self._layout, small=rows.num_rows < SMALL_ROWS)
-            self._part.write(rows)
-            if self._part.groups == ROW_GROUPS_PER_PART and not self._whole:
+                self.part = _Part(path, self._layout, small=rows.num_rows < SMALL_ROWS)
+            self.part.write(rows)
+            if self.part.groups == ROW_GROUPS_PER_PART and not self._whole:
                 self._close_part()
 
     def close(self) -> list[tuple[Path, str]]:
@@ -203,9 +198,9 @@ class _Lane:
         return self._parts
 
     def _close_part(self) -> None:
-        if self._part is not None:
-            self._parts.append((self._part.path, self._part.close()))
-            self._part = None
+        if self.part is not None:
+            self._parts.append((self.part.path, self.part.close()))
+            self.part = None
 
 
 def _cut_runs(runs: Mapping[str, int], rows: int) -> tuple[dict[str, int], dict[str, int]]:
