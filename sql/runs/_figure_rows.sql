@@ -3,7 +3,12 @@
 -- @column figure VARCHAR | Model and column.
 -- @column missing BOOLEAN | The rows lack the figure.
 -- @column times BIGINT rows | Rows.
-SELECT run_id, figure, missing, reason, count(*) AS times
+SELECT
+    -- These rows are so many that it takes half the time to count them by themselves.
+    run_id, 'collective_calls.skew_ms' AS figure, skew_ms IS NULL AS missing, skew_reason AS reason, count(*) AS times
+FROM collective_calls GROUP BY ALL
+UNION ALL
+SELECT run_id, figure, missing, reason, count(*)
 FROM (
     SELECT run_id, 'step_stats.step_ms' AS figure, step_ms IS NULL AS missing, reason FROM step_stats
     UNION ALL
@@ -28,8 +33,6 @@ FROM (
     SELECT run_id, 'stage_rebalance.gain_ratio', gain_ratio IS NULL, reason FROM stage_rebalance
     UNION ALL
     SELECT run_id, 'collective_bandwidth.busbw_p50_gbps', busbw_p50_gbps IS NULL, reason FROM collective_bandwidth
-    UNION ALL
-    SELECT run_id, 'collective_calls.skew_ms', skew_ms IS NULL, skew_reason FROM collective_calls
     UNION ALL
     SELECT run_id, 'straggler_ranks.slowdown', slowdown IS NULL, reason FROM straggler_ranks
     UNION ALL
