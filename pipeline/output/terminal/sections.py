@@ -17,7 +17,23 @@ _STAGES = 16
 _GAIN = 0.01
 
 
-def print_stages(document: Document, page: Page) -> None:
+def print_sections(document: Document, page: Page) -> None:
+    """Print what fills the middle of the page of a run: of tests their results alone."""
+    if document["tests"]["largest"]:
+        _tests(document, page)
+        return
+    _stages(document, page)
+    _stragglers(document, page)
+    _devices(document, page)
+    _collectives(document, page)
+    _timers(document, page)
+    _layers(document, page)
+    _split(document, page)
+    _plan(document, page)
+    _absent(document, page)
+
+
+def _stages(document: Document, page: Page) -> None:
     """Print busy and idle time of the stages as bars, with theory."""
     stages = document["stages"]
     if not stages:
@@ -88,7 +104,7 @@ def _legend(stages: Sequence[Row], page: Page) -> None:
     page.legend(pairs, indent=12)
 
 
-def print_stragglers(document: Document, page: Page) -> None:
+def _stragglers(document: Document, page: Page) -> None:
     """Print verdicts on the ranks, and the slow ones."""
     verdicts, worst = document["stragglers"]["verdicts"], document["stragglers"]["worst"]
     if not verdicts:
@@ -114,7 +130,7 @@ def print_stragglers(document: Document, page: Page) -> None:
         page.prose(f"the worst {len(worst)} of {figures.count(listed)}", style=DIM)
 
 
-def print_devices(document: Document, page: Page) -> None:
+def _devices(document: Document, page: Page) -> None:
     """Print what the devices did in a step, the idlest first."""
     columns = (
         Column("rank", right=True),
@@ -126,15 +142,11 @@ def print_devices(document: Document, page: Page) -> None:
         Column("idle", "idle_ratio", "bold"),
         Column("hidden communication", "hidden_comm_ratio", spare=1),
     )
-    found = document["devices"]
-    _worst(page, "Devices", found["idlest"], found["ranks"], "rank", "idlest", columns)
+    _worst(page, "Devices", document["devices"], "rank", columns)
 
 
-def print_collectives(document: Document, page: Page) -> None:
+def _collectives(document: Document, page: Page) -> None:
     """Print the communication that took longest."""
-    found = document["collectives"]
-    timed = any(row["time_ms"] is not None for row in found["longest"][:1])
-    order = "longest in total" if timed else "most frequent"
     columns = (
         Column("collective", collective, least=10),
         Column("group", _group, least=6),
@@ -148,10 +160,13 @@ def print_collectives(document: Document, page: Page) -> None:
         Column("busbw", "busbw_p50_gbps", style="bold"),
         Column("reason", style=DIM, spare=3),
     )
-    _worst(page, "Communication", found["longest"], found["kinds"], "kind", order, columns)
+    found = document["collectives"]
+    timed = any(row["time_ms"] is not None for row in found["longest"][:1])
+    order = "longest in total" if timed else "most frequent"
+    _worst(page, "Communication", found, "kind", columns, order)
 
 
-def print_timers(document: Document, page: Page) -> None:
+def _timers(document: Document, page: Page) -> None:
     """Print the timers of a log that take most of a step."""
     columns = (
         Column("timer", "name", least=12),
@@ -162,11 +177,10 @@ def print_timers(document: Document, page: Page) -> None:
         Column("spread", "spread_ms", spare=1),
         Column("slowest rank", "slowest_rank", right=True, spare=2),
     )
-    found = document["timers"]
-    _worst(page, "Timers", found["longest"], found["kinds"], "timer", "longest", columns)
+    _worst(page, "Timers", document["timers"], "timer", columns)
 
 
-def print_absent(document: Document, page: Page) -> None:
+def _absent(document: Document, page: Page) -> None:
     """Print in one line what the input does not have."""
     there = {
         "pipeline stages": document["stages"],
@@ -179,7 +193,7 @@ def print_absent(document: Document, page: Page) -> None:
         page.heading("Not in the input", ", ".join(absent))
 
 
-def print_tests(document: Document, page: Page) -> None:
+def _tests(document: Document, page: Page) -> None:
     """Print the results of bandwidth tests at the largest size of each kind."""
     found = document["tests"]
     shown, kinds = found["largest"], found["kinds"]
@@ -215,7 +229,7 @@ def _group(row: Row) -> str:
     return kind if row["group_size"] is None else f"{kind} of {row['group_size']}"
 
 
-def print_layers(document: Document, page: Page) -> None:
+def _layers(document: Document, page: Page) -> None:
     """Print the slowest layers, and those with a trend."""
     found = document["layers"]
     most = max((row["p50_ms"] or 0 for row in found["slowest"]), default=0) or 1
@@ -234,7 +248,7 @@ def print_layers(document: Document, page: Page) -> None:
         Column("", bar),
         Column("trend", _trend, lambda row: WARN if row["trend"] == "rising" else "", spare=1),
     )
-    _worst(page, "Layers", found["slowest"], found["layers"], "layer", "slowest", columns)
+    _worst(page, "Layers", found, "layer", columns)
     for row in found["drifting"]:
         page.prose(f"layer {row['layer']} is {_trend(row)} over the run", style=WARN)
     more = found["drifting_layers"] - len(found["drifting"])
@@ -248,7 +262,7 @@ def _trend(row: Row) -> str:
     return plain(row["trend"])
 
 
-def print_split(document: Document, page: Page) -> None:
+def _split(document: Document, page: Page) -> None:
     """Print the best split of the layers, if it saves anything."""
     stages = document["split"]
     if not stages:
@@ -280,7 +294,7 @@ def print_split(document: Document, page: Page) -> None:
     page.table(columns, stages[:_STAGES])
 
 
-def print_plan(document: Document, page: Page) -> None:
+def _plan(document: Document, page: Page) -> None:
     """Print the communication of a workload plan."""
     columns = (
         Column("pass"),
@@ -292,21 +306,16 @@ def print_plan(document: Document, page: Page) -> None:
         Column("to hide it", "needed_gbps", style="bold"),
         Column("reason", style=DIM, spare=2),
     )
-    found, title = document["plan"], "Planned communication"
-    _worst(page, title, found["largest"], found["kinds"], "kind", "largest", columns)
+    _worst(page, "Planned communication", document["plan"], "kind", columns)
 
 
 def _worst(
-    page: Page,
-    title: str,
-    rows: Sequence[Row],
-    kinds: int,
-    what: str,
-    order: str,
-    columns: Sequence[Column],
+    page: Page, title: str, found: Document, what: str, columns: Sequence[Column], order: str = ""
 ) -> None:
-    """Print the worst rows of so many kinds, if there are any."""
+    """Print the worst rows of so many, if there are any: the first two entries of `found`."""
+    (_, known), (name, rows), *_ = found.items()
     if rows:
-        known = counted(kinds, what)
-        page.heading(title, f"the {len(rows)} {order} of {known}" if len(rows) < kinds else known)
+        total = counted(known, what)
+        worst = f"the {len(rows)} {order or name} of {total}"
+        page.heading(title, worst if len(rows) < known else total)
         page.table(columns, rows)

@@ -10,34 +10,12 @@ from tracelake.base import figures
 from tracelake.base.text import counted
 from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, WARN, Cell, Page
-from tracelake.output.terminal.sections import (
-    print_absent,
-    print_collectives,
-    print_devices,
-    print_layers,
-    print_plan,
-    print_split,
-    print_stages,
-    print_stragglers,
-    print_tests,
-    print_timers,
-)
+from tracelake.output.terminal.sections import print_sections
 from tracelake.schema.topology import KEYS
 from tracelake.warehouse.headline import may_run
 from tracelake.warehouse.values import Row
 
 _CURVE = 60
-_SECTIONS = (
-    print_stages,
-    print_stragglers,
-    print_devices,
-    print_collectives,
-    print_timers,
-    print_layers,
-    print_split,
-    print_plan,
-    print_absent,
-)
 _MISSING = 12
 
 
@@ -46,9 +24,7 @@ def print_run(document: Document, page: Page) -> None:
     _head(document, page)
     _attention(document, page)
     _faults(document, page)
-    tested = document["tests"]["largest"]
-    for section in (print_tests,) if tested else _SECTIONS:
-        section(document, page)
+    print_sections(document, page)
     _opportunities(document, page)
     _coverage(document, page)
     page.end()
