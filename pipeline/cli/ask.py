@@ -12,18 +12,9 @@ import typer
 from tracelake.base.errors import UsageError
 from tracelake.base.files import read_text
 from tracelake.base.memory_limit import parse_size, query_limit
+from tracelake.cli import options
 from tracelake.cli.app import command
 from tracelake.cli.complete import complete_example, complete_format, complete_run, complete_table
-from tracelake.cli.options import (
-    FileFormat,
-    LakeName,
-    Output,
-    OutputFormat,
-    Parameters,
-    Quiet,
-    RunNames,
-    format_of_rows,
-)
 from tracelake.cli.steps import check_outputs, open_console, open_lake, print_table
 
 if TYPE_CHECKING:
@@ -39,7 +30,7 @@ _LARGEST_QUERY = 10_000_000
 
 @command(epilog='Example: tracelake query "FROM findings" --lake lake')
 def query(
-    lake: LakeName,
+    lake: options.LakeName,
     sql: Annotated[
         str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
     ] = None,
@@ -54,9 +45,9 @@ def query(
             autocompletion=complete_example,
         ),
     ] = None,
-    parameters: Parameters = None,
-    output_format: FileFormat = None,
-    output: Output = None,
+    parameters: options.Parameters = None,
+    output_format: options.FileFormat = None,
+    output: options.Output = None,
     timeout: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="Cancel the query after this time."),
@@ -72,7 +63,7 @@ def query(
     """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
     from tracelake.warehouse.running import run_query
 
-    form = format_of_rows(output_format, output)
+    form = options.format_of_rows(output_format, output)
     limit = None if memory is None else parse_size(memory)
     opened = open_lake(lake, output)
     text, values = _read_query(opened, sql, file, example, parameters or ())
@@ -100,10 +91,10 @@ def answer(
         ),
     ] = None,
     *,
-    lake: LakeName,
-    parameters: Parameters = None,
-    output_format: FileFormat = None,
-    output: Output = None,
+    lake: options.LakeName,
+    parameters: options.Parameters = None,
+    output_format: options.FileFormat = None,
+    output: options.Output = None,
 ) -> None:
     """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
     from tracelake.warehouse.examples import example
@@ -112,7 +103,7 @@ def answer(
     from tracelake.warehouse.statements import split_parameters
     from tracelake.warehouse.warehouse import ask as read
 
-    form = format_of_rows(output_format, output)
+    form = options.format_of_rows(output_format, output)
     saved, given = example(name), split_parameters(parameters or ())
     opened = open_lake(lake, output)
     if run is not None:
@@ -149,7 +140,7 @@ def examples(
         ),
     ] = None,
     output_format: Annotated[
-        OutputFormat | None, typer.Option("--format", help="Output format of the list.")
+        options.OutputFormat | None, typer.Option("--format", help="Output format of the list.")
     ] = None,
 ) -> None:
     """List the saved questions that `ask` answers, or print the SQL of one."""
@@ -166,7 +157,7 @@ def examples(
 
 @command("sql", epilog="Example: tracelake sql --lake lake")
 def shell(
-    lake: LakeName,
+    lake: options.LakeName,
     ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
 ) -> None:
     """Open DuckDB's own shell on the warehouse, read-only."""
@@ -181,13 +172,13 @@ def describe(
         str | None,
         typer.Argument(help="A table or model; all by default.", autocompletion=complete_table),
     ] = None,
-    output_format: FileFormat = None,
-    output: Output = None,
+    output_format: options.FileFormat = None,
+    output: options.Output = None,
 ) -> None:
     """Show tables, models and columns, with meanings and units."""
     from tracelake.models.describe import describe as describe_relations
 
-    print_table(describe_relations(table), format_of_rows(output_format, output), output)
+    print_table(describe_relations(table), options.format_of_rows(output_format, output), output)
 
 
 @command(epilog="Example: tracelake formats")
@@ -196,13 +187,13 @@ def formats(
         str | None,
         typer.Argument(help="A format; all by default.", autocompletion=complete_format),
     ] = None,
-    output_format: FileFormat = None,
-    output: Output = None,
+    output_format: options.FileFormat = None,
+    output: options.Output = None,
 ) -> None:
     """List the input formats, or the rejects, line kinds and faults of one."""
     from tracelake.formats import describe as describe_formats
 
-    print_table(describe_formats(name), format_of_rows(output_format, output), output)
+    print_table(describe_formats(name), options.format_of_rows(output_format, output), output)
 
 
 def _bind(lake: Lake, saved: Example, given: dict[str, str]) -> Values:
@@ -253,7 +244,7 @@ def _read_stdin() -> str:
 
 
 @command("mcp", epilog="Example: tracelake mcp --lake lake")
-def mcp(lake: LakeName) -> None:
+def mcp(lake: options.LakeName) -> None:
     """Answer a language model's questions about the lake (Model Context Protocol, stdio)."""
     opened = open_lake(lake)
     try:
@@ -276,7 +267,7 @@ def export(
             help="A file that ends in .duckdb, .sqlite or .db, or a folder with --format.",
         ),
     ],
-    lake: LakeName,
+    lake: options.LakeName,
     models: Annotated[
         list[str] | None,
         typer.Option(
@@ -286,12 +277,12 @@ def export(
             autocompletion=complete_table,
         ),
     ] = None,
-    runs: RunNames = None,
+    runs: options.RunNames = None,
     output_format: Annotated[
         Literal["duckdb", "sqlite", "csv", "parquet"] | None,
         typer.Option("--format", help="csv and parquet write a file per model into a folder."),
     ] = None,
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Copy tables and models into one DuckDB or SQLite file, or into CSV or Parquet files."""
     from tracelake.output.export import export as write

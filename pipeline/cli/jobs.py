@@ -9,51 +9,22 @@ import typer
 
 from tracelake.base.errors import CheckFailedError
 from tracelake.base.text import counted, printable
+from tracelake.cli import options, steps
 from tracelake.cli.app import command, recorded
-from tracelake.cli.options import (
-    DryRun,
-    EngineOptions,
-    FileFormat,
-    IngestOptions,
-    Inputs,
-    JobOptions,
-    LakeName,
-    Output,
-    OutputFormat,
-    ParseOptions,
-    Quiet,
-    RateOptions,
-    format_of_rows,
-    grouped,
-)
-from tracelake.cli.steps import (
-    PAGE,
-    bring_in,
-    bring_up,
-    check_outputs,
-    judge_input,
-    open_console,
-    open_lake,
-    print_dry_run,
-    print_ending,
-    print_table,
-    read_request,
-    write_page,
-)
 from tracelake.nightly.gates import left_out, lost_data, parse_gates
 
 
 @command(epilog="Example: tracelake run logs/ --lake lake")
 @recorded
-@grouped
+@options.grouped
 def run(
-    inputs: Inputs,
-    lake: LakeName,
-    job: JobOptions,
-    shaping: IngestOptions,
-    engine: ParseOptions,
-    rates: RateOptions,
-    quiet: Quiet = False,
+    inputs: options.Inputs,
+    lake: options.LakeName,
+    job: options.JobOptions,
+    shaping: options.IngestOptions,
+    engine: options.ParseOptions,
+    rates: options.RateOptions,
+    quiet: options.Quiet = False,
 ) -> None:
     """Ingest, build and report in one command. Run it as often as you like.
 
@@ -65,33 +36,33 @@ def run(
     from tracelake.models.build import losses_before
     from tracelake.nightly.job import Job
 
-    page = str(local_root(lake) / PAGE) if job.report is None else job.report
+    page = str(local_root(lake) / steps.PAGE) if job.report is None else job.report
     links = rates.read_links()
-    request = read_request(inputs, page, job, datetime.now().astimezone())
+    request = steps.read_request(inputs, page, job, datetime.now().astimezone())
     summary = None if request.summary is None else request.summary.path
-    check_outputs(
+    steps.check_outputs(
         lake, {"--report": request.page.path, "--summary": summary, "--metrics": job.metrics}
     )
-    console = open_console(quiet=quiet)
+    console = steps.open_console(quiet=quiet)
     with Job(lake, request, console) as work:
         gates = parse_gates(job.fail_on)
-        options, memory = shaping.read(), engine.read_memory()
+        settings, memory = shaping.read(), engine.read_memory()
         started = engine.start()
         opened = Lake.create(lake)
         work.begin(opened, gates)
         with started as workers:
             due = of_day(request.started.date()) if job.check else never
             losses = losses_before(opened, due)
-            work.account.ingested = bring_in(
-                inputs, opened, options, engine.jobs, memory, console, workers, losses=losses
+            work.account.ingested = steps.bring_in(
+                inputs, opened, settings, engine.jobs, memory, console, workers, losses=losses
             )
-            built = bring_up(opened, memory, console, workers)
+            built = steps.bring_up(opened, memory, console, workers)
         work.add_runs(built.failed)
         from tracelake.output.html.page import write_report
 
         late, path = work.late(), request.page.path
-        shown = f"{lake}/{PAGE}" if job.report is None else path
-        written = write_page(
+        shown = f"{lake}/{steps.PAGE}" if job.report is None else path
+        written = steps.write_page(
             console,
             shown,
             lambda: write_report(
@@ -106,10 +77,10 @@ def run(
         )
         work.add_page(written)
         if job.report is None:
-            opened.small.share(PAGE)
+            opened.small.share(steps.PAGE)
         verdicts = work.judge(shaping.max_bad_ratio, built.lost)
         if not request.show:
-            print_ending(opened)
+            steps.print_ending(opened)
             places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"
             typer.echo(printable(places))
         for verdict in verdicts[1:]:
@@ -120,45 +91,45 @@ def run(
 
 @command(epilog="Example: tracelake ingest logs/ --lake lake --dry-run")
 @recorded
-@grouped
+@options.grouped
 def ingest(
-    inputs: Inputs,
-    lake: LakeName,
-    shaping: IngestOptions,
-    engine: ParseOptions,
-    dry_run: DryRun = False,
+    inputs: options.Inputs,
+    lake: options.LakeName,
+    shaping: options.IngestOptions,
+    engine: options.ParseOptions,
+    dry_run: options.DryRun = False,
     output_format: Annotated[
-        OutputFormat | None,
+        options.OutputFormat | None,
         typer.Option("--format", help="Print the result: a row per run and per skipped input."),
     ] = None,
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Parse new and changed inputs into the lake's Parquet files."""
     from tracelake.lake.losses import find_missing
     from tracelake.lake.store import Lake
 
-    options = shaping.read()
+    settings = shaping.read()
     if dry_run:
-        print_dry_run(inputs, lake, options, output_format)
+        steps.print_dry_run(inputs, lake, settings, output_format)
         return
-    memory, console = engine.read_memory(), open_console(quiet=quiet)
+    memory, console = engine.read_memory(), steps.open_console(quiet=quiet)
     with engine.start() as workers:
         opened = Lake.create(lake)
         losses = find_missing(opened.part_files, opened.snapshot())
-        done = bring_in(
-            inputs, opened, options, engine.jobs, memory, console, workers, losses=losses
+        done = steps.bring_in(
+            inputs, opened, settings, engine.jobs, memory, console, workers, losses=losses
         )
     if output_format is not None:
-        print_table(done.table(), output_format, None)
-    judge_input(done, shaping.max_bad_ratio, console)
+        steps.print_table(done.table(), output_format, None)
+    steps.judge_input(done, shaping.max_bad_ratio, console)
 
 
 @command(epilog="Example: tracelake build --lake lake")
 @recorded
-@grouped
+@options.grouped
 def build(
-    lake: LakeName,
-    engine: EngineOptions,
+    lake: options.LakeName,
+    engine: options.EngineOptions,
     full: Annotated[
         bool, typer.Option("--full", help="Compute all runs again, not only changed ones.")
     ] = False,
@@ -167,13 +138,13 @@ def build(
         typer.Option("--profile", help="Print how long each model took, the slowest first."),
     ] = False,
     output_format: Annotated[
-        OutputFormat | None,
+        options.OutputFormat | None,
         typer.Option(
             "--format",
             help="Print the result: a row per run computed or deleted, or per model (--profile).",
         ),
     ] = None,
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Build the warehouse from the lake: base tables as views, models as tables.
 
@@ -182,13 +153,13 @@ def build(
     """
     from tracelake.models.catalog import catalog
 
-    opened, memory = open_lake(lake), engine.read_memory()
+    opened, memory = steps.open_lake(lake), engine.read_memory()
     with engine.start() as workers:
-        built = bring_up(opened, memory, open_console(quiet=quiet), workers, full=full)
+        built = steps.bring_up(opened, memory, steps.open_console(quiet=quiet), workers, full=full)
     if profile:
-        print_table(built.profile.table(catalog()), output_format or "table", None)
+        steps.print_table(built.profile.table(catalog()), output_format or "table", None)
     elif output_format is not None:
-        print_table(built.table(), output_format, None)
+        steps.print_table(built.table(), output_format, None)
     if error := left_out(built.failed):
         raise error
     if lost := lost_data(built.lost):
@@ -197,23 +168,23 @@ def build(
 
 @command(epilog="Example: tracelake check --lake lake --quick")
 def check(
-    lake: LakeName,
+    lake: options.LakeName,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick", help="Do not read part files in full to check that they are intact."
         ),
     ] = False,
-    output_format: FileFormat = None,
-    output: Output = None,
+    output_format: options.FileFormat = None,
+    output: options.Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
     from tracelake.warehouse.check import check_lake, findings_table
 
-    form = format_of_rows(output_format, output)
-    findings = check_lake(open_lake(lake, output), quick=quick)
+    form = options.format_of_rows(output_format, output)
+    findings = check_lake(steps.open_lake(lake, output), quick=quick)
     if findings or form != "table":
-        print_table(findings_table(findings), form, output)
+        steps.print_table(findings_table(findings), form, output)
     failed = [finding for finding in findings if finding.severity == "error"]
     if failed:
         raise CheckFailedError(
@@ -222,4 +193,4 @@ def check(
             hint="the column repair says how to fix each",
         )
     warned = f"no errors, {counted(len(findings), 'warning')}" if findings else "all checks passed"
-    open_console().say(f"{lake}: {warned}")
+    steps.open_console().say(f"{lake}: {warned}")

@@ -11,21 +11,9 @@ import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.base.text import json_text
+from tracelake.cli import options
 from tracelake.cli.app import command, recorded
 from tracelake.cli.complete import complete_format, complete_run
-from tracelake.cli.options import (
-    FailOn,
-    FileFormat,
-    LakeName,
-    Output,
-    Quiet,
-    RateOptions,
-    RunName,
-    RunNames,
-    Since,
-    format_of_rows,
-    grouped,
-)
 from tracelake.cli.steps import (
     PAGE,
     check_outputs,
@@ -52,8 +40,8 @@ AsDocument = Annotated[Literal["table", "json"], typer.Option("--format", help="
 
 @command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
 def runs(
-    lake: LakeName,
-    since: Since = None,
+    lake: options.LakeName,
+    since: options.Since = None,
     trace_format: Annotated[
         str | None,
         typer.Option(
@@ -77,15 +65,15 @@ def runs(
     ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
-    output_format: FileFormat = None,
-    output: Output = None,
+    output_format: options.FileFormat = None,
+    output: options.Output = None,
 ) -> None:
     """List runs with their main figures."""
     from tracelake.output.terminal.page import Page
     from tracelake.output.terminal.runs import draw_runs, runs_sql
     from tracelake.warehouse.running import run_query
 
-    form = format_of_rows(output_format, output)
+    form = options.format_of_rows(output_format, output)
     age = read_age(since)
     after = None if age is None else datetime.now().replace(microsecond=0) - age
     if trace_format is not None and trace_format not in format_names():
@@ -109,7 +97,7 @@ def runs(
 
 
 @command(epilog="Example: tracelake show latest --lake lake")
-def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> None:
+def show(run: options.RunName, lake: options.LakeName, output_format: AsDocument = "table") -> None:
     """Show one run: where the time went, and what is missing."""
     from tracelake.output.terminal.facts import read_run
     from tracelake.output.terminal.show import print_run
@@ -122,7 +110,7 @@ def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> N
 
 @command(epilog="Example: tracelake diff latest~1 latest --lake lake")
 def diff(
-    run: RunName,
+    run: options.RunName,
     other: Annotated[
         str | None,
         typer.Argument(
@@ -133,7 +121,7 @@ def diff(
         ),
     ] = None,
     *,
-    lake: LakeName,
+    lake: options.LakeName,
     output_format: AsDocument = "table",
 ) -> None:
     """Compare two runs and show what changed."""
@@ -173,9 +161,9 @@ def print_document(
 
 @command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")
 @recorded
-@grouped
+@options.grouped
 def report(
-    lake: LakeName,
+    lake: options.LakeName,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -195,12 +183,12 @@ def report(
         Literal["png", "svg"],
         typer.Option(help="File type of the pictures of markdown."),
     ] = "png",
-    since: Since = None,
-    runs: RunNames = None,
+    since: options.Since = None,
+    runs: options.RunNames = None,
     *,
-    rates: RateOptions,
-    fail_on: FailOn = "",
-    quiet: Quiet = False,
+    rates: options.RateOptions,
+    fail_on: options.FailOn = "",
+    quiet: options.Quiet = False,
 ) -> None:
     """Write the report: one HTML page, or a short version as Markdown or mail.
 
@@ -240,8 +228,8 @@ def report(
 
 @command(epilog="Example: tracelake timeline latest --lake lake -o trace.json.gz")
 def timeline(
-    run: RunName,
-    lake: LakeName,
+    run: options.RunName,
+    lake: options.LakeName,
     output: Annotated[
         str,
         typer.Option(
@@ -259,7 +247,7 @@ def timeline(
         list[str] | None,
         typer.Option("--rank", metavar="N|A-B", help="Only these ranks; repeatable."),
     ] = None,
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
     from tracelake.output.chrome_trace.selection import parse_span
@@ -280,8 +268,8 @@ def timeline(
 
 @command(epilog="Example: tracelake whatif latest --lake lake --fix rank=7")
 def whatif(
-    run: RunName,
-    lake: LakeName,
+    run: options.RunName,
+    lake: options.LakeName,
     fixes: Annotated[
         list[str] | None,
         typer.Option(
