@@ -38,25 +38,22 @@ _CURVE = f"""
     )
     GROUP BY point ORDER BY point
 """
-# Of each kind the worst findings, as sentences, each with its advice.
+# Of each kind the worst findings, as sentences, each with its advice, and what lists them all; then
+# incidents of hosts and links that the tests of the run show to be slow: they belong to no run.
 _ATTENTION = """
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
-        list(evidence)[:3] AS seen, list(advice)[:3] AS advice
+        list(evidence)[:3] AS seen, list(advice)[:3] AS advice, format(every, kind, $1) AS query
     FROM (
+        SELECT *, 'FROM findings WHERE kind = ''{}'' AND run_id = ''{}''' AS every
         FROM findings WHERE run_id = $1
+        UNION ALL BY NAME
+        SELECT kind, severity, level, subject, evidence, advice,
+            'FROM incidents WHERE kind = ''{}'' AND list_contains(run_ids, ''{}'')' AS every
+        FROM incidents WHERE runs_unit = 'test' AND list_contains(run_ids, $1)
         ORDER BY lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, subject
     )
-    GROUP BY kind
-    ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
-"""
-# Incidents of hosts and links that the tests of the run show to be slow: they belong to no run.
-_TESTED_LINKS = """
-    SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
-        list(evidence ORDER BY subject)[:3] AS seen, list(advice ORDER BY subject)[:3] AS advice
-    FROM incidents
-    WHERE runs_unit = 'test' AND list_contains(run_ids, $1)
-    GROUP BY kind
-    ORDER BY min(level), kind
+    GROUP BY kind, every
+    ORDER BY every, min(level), max(lost_ratio) DESC NULLS LAST, kind
 """
 # Of each kind of test the largest size that was reached, beside what pairs of hosts are held to.
 _TESTS = f"""
@@ -223,7 +220,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         "faults": _faults(con, run_id),
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
         "baseline": _row(con, "run_history", run_id),
-        "attention": _attention(con, run_id),
+        "attention": read_rows(con, _ATTENTION, [run_id]),
         "opportunities": read_rows(con, _OPPORTUNITIES, [run_id]),
         "steps": {**read_rows(con, _STEPS, [run_id])[0], "curve": read_rows(con, _CURVE, [run_id])},
         "stages": read_rows(con, _STAGES, [run_id]),
@@ -263,17 +260,6 @@ def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
 def _related(con: duckdb.DuckDBPyConnection, run_id: str, column: str) -> Row | None:
     """Return the run that a column of `run_list` names by its hash, if it names one."""
     return next(iter(read_rows(con, _RELATED.format(column=column), [run_id])), None)
-
-
-def _attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
-    """Return findings by kind: how severe, how many, the worst ones, and what lists them all."""
-    found = "FROM findings WHERE kind = '{}' AND run_id = '{}'"
-    tested = "FROM incidents WHERE kind = '{}' AND list_contains(run_ids, '{}')"
-    return [
-        {**row, "query": query.format(row["kind"], run_id)}
-        for sql, query in ((_ATTENTION, found), (_TESTED_LINKS, tested))
-        for row in read_rows(con, sql, [run_id])
-    ]
 
 
 def _faults(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
