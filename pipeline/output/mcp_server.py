@@ -283,41 +283,26 @@ class _Tools:
             if all(row.get(name) is not None for name in ("run_id", "source_id", "line"))
         ]
         if lines:
-            return [
-                {"run_id": run, "where": _where(con, run, source, line), "shows": "the row"}
-                for run, source, line in lines[:_REASONS]
-            ]
-        evidence = []
-        for run in runs:
-            row = next((r for r in rows if run in (r.get("run_id"), r.get("latest_run"))), {})
-            found = _finding(con, run, row)
-            evidence.append(self._shown(con, run, found) if found else self._longest(con, run, row))
-        return evidence
+            return [_place(con, *line, "the row") for line in lines[:_REASONS]]
+        of_runs = {str(row.get("run_id") or row.get("latest_run")): row for row in reversed(rows)}
+        return [self._shown(con, run, of_runs[run]) for run in runs]
 
     def _shown(self, con: _Con, run: str, row: Mapping[str, Any]) -> Document:
-        """Return where one can look for what a finding says."""
-        if known := _LINES.get(str(row.get("kind"))):
+        """Return where one can look for what a row says, or the finding that it is of."""
+        finding = _finding(con, run, row)
+        if known := _LINES.get(str(finding.get("kind"))):
             shows, table, which, line = known
             found = con.execute(
                 f"SELECT source_id, {line} FROM ({run_rows(con, self._lake, table, run)})"
                 f" WHERE {which} ORDER BY ALL LIMIT 1"
             ).fetchall()
             if found:
-                return {"run_id": run, "where": _where(con, run, *found[0]), "shows": shows}
-        about_all = row.get("rank") is None and row.get("op") is None
-        return self._first(con, run) if about_all else self._longest(con, run, row)
-
-    def _first(self, con: _Con, run: str) -> Document:
-        return {"run_id": run, "where": _where(con, run, 0, 1), "shows": "first file of the run"}
-
-    def _longest(self, con: _Con, run: str, row: Mapping[str, Any]) -> Document:
-        for table, time in _TIMED.items():
+                return _place(con, run, *found[0], shows)
+        about_all = finding and finding["rank"] is None and finding["op"] is None
+        known_of = {name: (finding or row).get(name) for name in ("rank", "op")}
+        for table, time in () if about_all else _TIMED.items():
             columns = {column.name for column in relation_columns(table)}
-            about = {
-                key: row[key]
-                for key in ("rank", "op")
-                if key in columns and row.get(key) is not None
-            }
+            about = {k: v for k, v in known_of.items() if k in columns and v is not None}
             wanted = " AND ".join(f"{key} = ${key}" for key in about) or "true"
             found = con.execute(
                 f"SELECT source_id, line FROM ({run_rows(con, self._lake, table, run)})"
@@ -326,9 +311,8 @@ class _Tools:
             ).fetchall()
             if found:
                 asked = "".join(f" of {key} {value}" for key, value in about.items())
-                where = _where(con, run, *found[0])
-                return {"run_id": run, "where": where, "shows": f"longest row in {table}{asked}"}
-        return self._first(con, run)
+                return _place(con, run, *found[0], f"longest row in {table}{asked}")
+        return _place(con, run, 0, 1, "first file of the run")
 
 
 def _finding(con: _Con, run: str, row: Mapping[str, Any]) -> Document:
@@ -347,10 +331,10 @@ def _finding(con: _Con, run: str, row: Mapping[str, Any]) -> Document:
     return dict(zip(("kind", "rank", "op"), found[0], strict=True)) if found else {}
 
 
-def _where(con: _Con, run: str, source: int, line: int) -> str:
-    """Return `path:line` of a row of a run."""
+def _place(con: _Con, run: str, source: int, line: int, shows: str) -> Document:
+    """Return where a line of a run is, as `path:line`, and what it shows."""
     found = con.execute(
         "SELECT concat_ws('/', path, member) FROM sources WHERE run_id = $1 AND source_id = $2",
         [run, source],
     ).fetchall()
-    return f"{found[0][0] if found else run}:{line}"
+    return {"run_id": run, "where": f"{found[0][0] if found else run}:{line}", "shows": shows}
