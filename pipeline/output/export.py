@@ -6,10 +6,11 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -35,58 +36,50 @@ _SQLITE = {"BOOLEAN": "INTEGER", "INTEGER": "INTEGER", "BIGINT": "INTEGER", "DOU
 _DOCS = "_columns"
 
 
-class DuckFile:
-    """A DuckDB file with the declared types, and with the meaning of every column."""
+# Writes a relation with this name, meaning and columns.
+_Add: TypeAlias = Callable[[str, str, Sequence[Column], pa.RecordBatchReader], None]
 
-    def __init__(self, path: Path) -> None:
-        self._con = connect()
-        # DuckDB 1.3 and later read this layout.
-        self._con.execute(f"ATTACH {literal(str(path))} AS target (STORAGE_VERSION 'v1.3.0')")
 
-    def add(
-        self, name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader
-    ) -> None:
-        """Write a relation as a table."""
+@contextmanager
+def _duckdb(path: Path) -> Iterator[_Add]:
+    """Yield what adds tables with the declared types, and with the meaning of every column."""
+
+    def add(name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader) -> None:
         target = f"target.main.{quoted(name)}"
-        self._con.execute(f"CREATE TABLE {target} ({ddl(columns)})")
-        self._con.register("_rows", rows)
-        self._con.execute(f"INSERT INTO {target} BY NAME FROM _rows")
-        self._con.unregister("_rows")
-        self._con.execute(";".join(described("TABLE", target, doc, columns)))
+        con.execute(f"CREATE TABLE {target} ({ddl(columns)})")
+        con.register("_rows", rows)
+        con.execute(f"INSERT INTO {target} BY NAME FROM _rows")
+        con.unregister("_rows")
+        con.execute(";".join(described("TABLE", target, doc, columns)))
 
-    def close(self) -> None:
-        """Write all of it to the file."""
-        self._con.execute("DETACH target")
-        self._con.close()
+    with connect() as con:
+        # DuckDB 1.3 and later read this layout.
+        con.execute(f"ATTACH {literal(str(path))} AS target (STORAGE_VERSION 'v1.3.0')")
+        yield add
+        con.execute("DETACH target")
 
 
-class SqliteFile:
-    """An SQLite file; `_columns` has the meaning of every table and column."""
+@contextmanager
+def _sqlite(path: Path) -> Iterator[_Add]:
+    """Yield what adds tables; `_columns` has the meaning of every table and column."""
 
-    def __init__(self, path: Path) -> None:
-        self._con = sqlite3.connect(path, isolation_level=None)
-        self._con.execute("PRAGMA journal_mode = OFF")
-        self._con.execute("BEGIN")
-        self._con.execute(f"CREATE TABLE {_DOCS} (name, column, type, unit, doc)")
-
-    def add(
-        self, name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader
-    ) -> None:
-        """Write a relation as a table."""
+    def add(name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader) -> None:
         typed = ", ".join(f"{quoted(c.name)} {_SQLITE.get(c.type, 'TEXT')}" for c in columns)
-        self._con.execute(f"CREATE TABLE {quoted(name)} ({typed})")
+        con.execute(f"CREATE TABLE {quoted(name)} ({typed})")
         docs = [(name, None, None, None, doc)]
         docs += [(name, c.name, c.type, c.unit, c.doc) for c in columns]  # type: ignore[misc]
-        self._con.executemany(f"INSERT INTO {_DOCS} VALUES (?, ?, ?, ?, ?)", docs)
+        con.executemany(f"INSERT INTO {_DOCS} VALUES (?, ?, ?, ?, ?)", docs)
         places = ", ".join("?" * len(columns))
         insert = f"INSERT INTO {quoted(name)} VALUES ({places})"
         for batch in rows:
-            self._con.executemany(insert, (tuple(map(_value, row)) for row in rows_of(batch)))
+            con.executemany(insert, (tuple(map(_value, row)) for row in rows_of(batch)))
 
-    def close(self) -> None:
-        """Write all of it to the file."""
-        self._con.execute("COMMIT")
-        self._con.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as con:
+        con.execute("PRAGMA journal_mode = OFF")
+        con.execute("BEGIN")
+        con.execute(f"CREATE TABLE {_DOCS} (name, column, type, unit, doc)")
+        yield add
+        con.execute("COMMIT")
 
 
 def _value(value: object) -> object:
@@ -95,10 +88,7 @@ def _value(value: object) -> object:
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else plain
 
 
-_DATABASES: dict[str, type[DuckFile] | type[SqliteFile]] = {
-    "duckdb": DuckFile,
-    "sqlite": SqliteFile,
-}
+_DATABASES = {"duckdb": _duckdb, "sqlite": _sqlite}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +161,7 @@ def export(
                 counts[name] += batch.num_rows
                 yield batch
 
-        made = _database(path, fmt) if fmt in _DATABASES else nullcontext(_Files(path, fmt))
-        with made as target:
+        with _database(path, fmt) if fmt in _DATABASES else nullcontext(_files(path, fmt)) as add:
             for name, columns in chosen.items():
                 per_run = PARTITION_KEY in {column.name for column in columns}
                 only = runs if runs and per_run else None
@@ -180,42 +169,33 @@ def export(
                 reader = relation.to_arrow_reader(_BATCH_ROWS)
                 rows = counted_rows(name, reader)
                 reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
-                target.add(name, docs[name], columns, reader)
+                add(name, docs[name], columns, reader)
         return Exported(path, counts)
 
     return ask(lake, "the export", copy)
 
 
 @contextmanager
-def _database(path: Path, fmt: str) -> Iterator[DuckFile | SqliteFile]:
+def _database(path: Path, fmt: str) -> Iterator[_Add]:
     """Yield a new database file; it takes the place of `path` when it is complete."""
     with (
         output(path) as stream,
         tempfile.TemporaryDirectory(prefix=".tracelake-export-", dir=path.parent) as folder,
     ):
         made = Path(folder) / "database"
-        with closing(_DATABASES[fmt](made)) as database:
-            yield database
+        with _DATABASES[fmt](made) as add:
+            yield add
         with made.open("rb") as written:
             shutil.copyfileobj(written, stream, 1 << 20)
 
 
-class _Files:
-    """A folder with a file per relation; it is made if it does not exist."""
-
-    def __init__(self, path: Path, fmt: str) -> None:
-        try:
-            files.make_folder(path)
-        except OSError as error:
-            raise UsageError(
-                f"cannot make the folder: {error.strerror}", path=path, hint="name another folder"
-            ) from error
-        self._path = path
-        self._format = fmt
-
-    def add(
-        self, name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader
-    ) -> None:
-        """Write a relation into a file of its name."""
-        del doc, columns  # these files have no place for them
-        write_result(rows, self._format, self._path / f"{name}.{self._format}")
+def _files(path: Path, fmt: str) -> _Add:
+    """Make the folder, and return what writes each relation into a file of its name there."""
+    try:
+        files.make_folder(path)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder: {error.strerror}", path=path, hint="name another folder"
+        ) from error
+    # These files have no place for meanings.
+    return lambda name, _, __, rows: write_result(rows, fmt, path / f"{name}.{fmt}")

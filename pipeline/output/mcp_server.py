@@ -283,7 +283,7 @@ class _Tools:
             if all(row.get(name) is not None for name in ("run_id", "source_id", "line"))
         ]
         if lines:
-            return [_place(con, *line, "the row") for line in lines[:_REASONS]]
+            return [_place(con, "the row", *line) for line in lines[:_REASONS]]
         of_runs = {str(row.get("run_id") or row.get("latest_run")): row for row in reversed(rows)}
         return [self._shown(con, run, of_runs[run]) for run in runs]
 
@@ -297,7 +297,7 @@ class _Tools:
                 f" WHERE {which} ORDER BY ALL LIMIT 1"
             ).fetchall()
             if found:
-                return _place(con, run, *found[0], shows)
+                return _place(con, shows, run, *found[0])
         about_all = finding and finding["rank"] is None and finding["op"] is None
         known_of = {name: (finding or row).get(name) for name in ("rank", "op")}
         for table, time in () if about_all else _TIMED.items():
@@ -311,8 +311,8 @@ class _Tools:
             ).fetchall()
             if found:
                 asked = "".join(f" of {key} {value}" for key, value in about.items())
-                return _place(con, run, *found[0], f"longest row in {table}{asked}")
-        return _place(con, run, 0, 1, "first file of the run")
+                return _place(con, f"longest row in {table}{asked}", run, *found[0])
+        return _place(con, "first file of the run", run, 0, 1)
 
 
 def _finding(con: _Con, run: str, row: Mapping[str, Any]) -> Document:
@@ -331,7 +331,7 @@ def _finding(con: _Con, run: str, row: Mapping[str, Any]) -> Document:
     return dict(zip(("kind", "rank", "op"), found[0], strict=True)) if found else {}
 
 
-def _place(con: _Con, run: str, source: int, line: int, shows: str) -> Document:
+def _place(con: _Con, shows: str, run: str, source: int, line: int) -> Document:
     """Return where a line of a run is, as `path:line`, and what it shows."""
     found = con.execute(
         "SELECT concat_ws('/', path, member) FROM sources WHERE run_id = $1 AND source_id = $2",
