@@ -1,5 +1,11 @@
 "use strict";
 
+function make(tag, properties, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
 // Definitions are once on the page; headings, facts and reasons show them as tooltips.
 function explain(part) {
   const define = (name, elements, label) => {
@@ -47,9 +53,7 @@ function sort(table, column, down) {
 function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
+    const button = make("button", { type: "button" }, ...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
       // Numbers sort from the largest.
@@ -146,9 +150,7 @@ let charts;
 
 async function load() {
   const [library, data] = await Promise.all(["chart-library", "chart-data"].map((id) => unpack(document.getElementById(id))));
-  const script = document.createElement("script");
-  script.textContent = library;
-  document.head.append(script);
+  document.head.append(make("script", { textContent: library }));
   return JSON.parse(data);
 }
 
@@ -185,8 +187,7 @@ const ROW = 26;
 const AXIS = 22;
 
 function hatch(context, color) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
+  const tile = make("canvas", { width: 6, height: 6 });
   const pen = tile.getContext("2d");
   pen.strokeStyle = color;
   pen.lineWidth = 1.2;
@@ -199,48 +200,27 @@ function hatch(context, color) {
   return context.createPattern(tile, "repeat");
 }
 
-function control(place, name, make) {
-  const label = document.createElement("label");
-  label.append(`${name} `, make);
-  place.append(label);
-  return make;
-}
-
 // Draw the operations of a step: a row per rank, a thin lane for communication inside operations,
 // hatches where it waits, the slow rank in red, arrows from a late rank to those that wait for it.
 function drawTimeline(figure, all) {
   const place = figure.querySelector(".chart");
-  place.replaceChildren();
   const steps = [...new Map(all.map((row) => [row.step, row])).values()];
-  const tools = document.createElement("p");
-  tools.className = "tools";
-  const chooser = document.createElement("select");
-  for (const { step, pick, step_ms } of steps) chooser.add(new Option(`${step}: ${pick}, ${step_ms.toLocaleString("en")} ms`, step));
-  control(tools, "Step", chooser);
-  const search = document.createElement("input");
-  search.type = "search";
-  search.placeholder = "all_reduce, rank 7, waiting";
-  control(tools, "Find", search);
-  const legend = document.createElement("span");
-  legend.className = "legend";
-  tools.append(legend);
-  const canvas = document.createElement("canvas");
-  const tip = document.createElement("p");
-  tip.className = "more tip";
+  const chooser = make("select", {}, ...steps.map(({ step, pick, step_ms }) => new Option(`${step}: ${pick}, ${step_ms.toLocaleString("en")} ms`, step)));
+  const search = make("input", { type: "search", placeholder: "all_reduce, rank 7, waiting" });
+  const legend = make("span", { className: "legend" });
+  const canvas = make("canvas");
+  const tip = make("p", { className: "more tip" }, "Point at a bar. Drag to move; wheel with Ctrl, \u2318 or Shift to zoom; double click shows all again.");
   tip.setAttribute("role", "status");
-  tip.textContent = "Point at a bar. Drag to move; wheel with Ctrl, \u2318 or Shift to zoom; double click shows all again.";
-  place.append(tools, canvas, tip);
+  place.replaceChildren(make("p", { className: "tools" }, make("label", {}, "Step ", chooser), make("label", {}, "Find ", search), legend), canvas, tip);
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(`--${name}`).trim();
   const context = canvas.getContext("2d");
   const wait = hatch(context, color("c5"));
   for (const kind of [...Object.keys(COLORS), "waiting"]) {
     if (!all.some((row) => row.kind === kind)) continue;
-    const item = document.createElement("span");
-    const mark = document.createElement("i");
+    const mark = make("i");
     mark.style.background = kind === "waiting" ? `repeating-linear-gradient(135deg, ${color("c5")} 0 1px, transparent 1px 4px)` : color(COLORS[kind]);
-    item.append(mark, kind);
-    legend.append(item);
+    legend.append(make("span", {}, mark, kind));
   }
   let rows, labels, end, from, to;
   const width = () => Math.max(280, place.clientWidth);
@@ -415,15 +395,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 
 // --- two runs side by side ------------------------------------------------------------------
 
-function element(name, attributes, text) {
-  const holder = document.createElement("div");
-  holder.innerHTML = "<svg></svg>"; // its namespace is an address, and the page has none
-  const made = document.createElementNS(holder.firstChild.namespaceURI, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
 // Draw where the difference of two steps went: the bars lead from one sum of operations to the other.
 function compareRuns(shares, before, after) {
   const [one, other] = [shares[before], shares[after]];
@@ -441,19 +412,19 @@ function compareRuns(shares, before, after) {
   const shown = (ms) => ms.toLocaleString("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 });
   const height = tall * (bars.length + 2) + 4;
   const said = `Operations of a step: ${shown(levels[0])} ms before, ${shown(levels.at(-1))} ms after`;
-  const svg = element("svg", { class: "plot waterfall", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": said });
-  const row = (place, name, from, to, style, text) => {
+  const row = ([name, from, to, style, text], place) => {
     const [a, b] = [x(Math.min(from, to)), x(Math.max(from, to))];
-    svg.append(
-      element("text", { x: left - 6, y: 15 + tall * place, "text-anchor": "end" }, name),
-      element("rect", { class: style, x: a, y: 4 + tall * place, width: Math.max(1.5, b - a), height: tall - 5 }),
-      element("text", { x: b + 5, y: 15 + tall * place }, text),
-    );
+    const y = tall * place + 15;
+    return `<text x="${left - 6}" y="${y}" text-anchor="end">${new Option(name).innerHTML}</text>
+      <rect class="${style}" x="${a}" y="${y - 11}" width="${Math.max(1.5, b - a)}" height="${tall - 5}"/>
+      <text x="${b + 5}" y="${y}">${text}</text>`;
   };
-  row(0, "before", levels[0], levels[0], "whole", `${shown(levels[0])} ms`);
-  bars.forEach(([name, ms], place) => row(place + 1, name, levels[place], levels[place + 1], ms > 0 ? "more" : "less", `${ms > 0 ? "+" : ""}${shown(ms)}`));
-  row(bars.length + 1, "after", levels.at(-1), levels.at(-1), "whole", `${shown(levels.at(-1))} ms`);
-  return svg;
+  const rows = [
+    ["before", levels[0], levels[0], "whole", `${shown(levels[0])} ms`],
+    ...bars.map(([name, ms], place) => [name, levels[place], levels[place + 1], ms > 0 ? "more" : "less", `${ms > 0 ? "+" : ""}${shown(ms)}`]),
+    ["after", levels.at(-1), levels.at(-1), "whole", `${shown(levels.at(-1))} ms`],
+  ];
+  return `<svg class="plot waterfall" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${said}">${rows.map(row).join("")}</svg>`;
 }
 
 function makeComparison(section) {
@@ -461,7 +432,7 @@ function makeComparison(section) {
   section.hidden = false;
   section.querySelector("button").addEventListener("click", async () => {
     const { shares } = await (charts ??= load());
-    section.querySelector(".answer").replaceChildren(compareRuns(shares, side("before"), side("after")));
+    section.querySelector(".answer").innerHTML = compareRuns(shares, side("before"), side("after"));
   });
 }
 
@@ -488,8 +459,7 @@ async function fill(run) {
   const block = run.querySelector(":scope > script.body");
   if (block && run.open) {
     block.classList.remove("body");
-    const body = document.createElement("div");
-    body.innerHTML = await unpack(block);
+    const body = make("div", { innerHTML: await unpack(block) });
     block.replaceWith(body);
     enliven(body);
   }
