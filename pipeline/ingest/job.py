@@ -24,7 +24,7 @@ from tracelake.ingest.batches import Batch, Bundle
 from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan
-from tracelake.ingest.run_result import RunResult, left_out
+from tracelake.ingest.run_result import RunResult
 from tracelake.ingest.run_row import run_row
 from tracelake.ingest.sniff import InputFile
 from tracelake.ingest.together import ParsedRun, Together, own_rows
@@ -167,11 +167,10 @@ class _RunWork:
                 return self._finish(options)
             except ParserFailedError as error:
                 self._failure = error.failure
-        plan = self.plan
         if self._writer:
-            for path in self._writer.close(partition_of(plan.format.name, None)).values():
+            for path in self._writer.close(partition_of(self.plan.format.name, None)).values():
                 remove(path)
-        return left_out(plan, self._failure)
+        return RunResult.of(self.plan, usable=False, failure=self._failure)
 
     def _read(self, sources: Iterable[Source]) -> None:
         long_lines = self.plan.format.long_lines
@@ -230,17 +229,14 @@ class _RunWork:
             tuple(records),
             shaping,
         )
-        return RunResult(
-            self.plan.run_id,
-            self.plan.format.name,
-            self.plan.status,
-            len(records),
-            sum(read.bytes for read in self._reads.values()),
-            sum(count.lines for count in counts),
-            sum(count.rows for count in counts),
-            rejected,
-            rejected / (row_lines + rejected) if rejected else 0.0,
-            run["complete"],
+        return RunResult.of(
+            self.plan,
+            bytes=sum(read.bytes for read in self._reads.values()),
+            lines=sum(count.lines for count in counts),
+            rows=sum(count.rows for count in counts),
+            rejected=rejected,
+            bad_ratio=rejected / (row_lines + rejected) if rejected else 0.0,
+            complete=run["complete"],
             faults=self._ledger.fault_totals(),
             usable=usable,
             foreign=facts.foreign and not shaping["forced"],

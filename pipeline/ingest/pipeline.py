@@ -65,8 +65,9 @@ def ingest(
     with lake.staging("ingest") as staging:
         sniffed, plans = _planned(inputs, lake, lake.name, options, staging / "spool", lost)
         commit_dates(lake, plans)
-        results, skips = [_unread(p) for p in plans if not p.status.is_read], sniffed.skips
-        failed = sniffed.failures
+        unread = (p for p in plans if not p.status.is_read)
+        results = [RunResult.of(p, missing=p.missing) for p in unread]
+        skips, failed = sniffed.skips, sniffed.failures
         todo = {p.run_id: p for p in plans if p.status.is_read}
         divided = [*batches([*todo.values()], workers.width if workers else width)]
         with closing(
@@ -132,10 +133,6 @@ def _planned(
         name_hosts(sniffed)
     with phase("plan"):
         return sniffed, group(sniffed, options, known)
-
-
-def _unread(p: RunPlan) -> RunResult:
-    return RunResult(p.run_id, p.format.name, p.status, len(p.inputs), missing=p.missing)
 
 
 def _width(jobs: int | None, memory: int | None, workers: Workers | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tracelake.formats.ledger import Fault
 from tracelake.ingest.fence import ParserFailure
@@ -47,14 +48,7 @@ class RunResult:
     staged: Mapping[str, Path] = field(default_factory=dict)
     failure: ParserFailure | None = None
 
-
-def left_out(plan: RunPlan, failure: ParserFailure) -> RunResult:
-    """Return the result of a run whose parser has failed."""
-    return RunResult(
-        plan.run_id,
-        plan.format.name,
-        plan.status,
-        len(plan.inputs),
-        usable=False,
-        failure=failure,
-    )
+    @classmethod
+    def of(cls, plan: RunPlan, **found: Any) -> RunResult:
+        """Return the result of the run with this plan."""
+        return cls(plan.run_id, plan.format.name, plan.status, len(plan.inputs), **found)

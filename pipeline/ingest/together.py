@@ -16,7 +16,7 @@ import pyarrow as pa
 from tracelake.formats import Held
 from tracelake.ingest.fence import Fence, ParserFailedError
 from tracelake.ingest.run_plan import RunPlan
-from tracelake.ingest.run_result import RunResult, left_out
+from tracelake.ingest.run_result import RunResult
 from tracelake.lake.layout import partition_of, table_of_part
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import tables
@@ -96,7 +96,8 @@ class Together:
             own, made = own_rows(runs), list(_other_rows(runs))
         except ParserFailedError as error:
             if len(runs) == 1:
-                self._failed[runs[0].plan.run_id] = left_out(runs[0].plan, error.failure)
+                failed = RunResult.of(runs[0].plan, usable=False, failure=error.failure)
+                self._failed[failed.run_id] = failed
             else:
                 for run in runs:
                     self._write(partition, [run])
