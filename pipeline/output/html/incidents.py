@@ -13,7 +13,7 @@ from markupsafe import Markup
 from tracelake.base.figures import difference, milliseconds
 from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import Row, head
-from tracelake.output.html.plots import Night, over_dates, strip, waterfall
+from tracelake.output.html.plots import over_dates, strip, waterfall
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 from tracelake.warehouse.headline import MOST_URGENT_FIRST
 
@@ -277,20 +277,6 @@ def _steps(
 ) -> Markup:
     # The baseline of drifting runs drifts with them: its band would call them fine.
     banded = all(incident["kind"] != "drifted" for incident in incidents)
-    points = [
-        Night(
-            row["run_date"],
-            row["ms"],
-            row["low"] if banded else None,
-            row["high"] if banded else None,
-            row["verdict"],
-            f"{row['label']} ({row['hash']}), {row['run_date']:%b %d, %Y}:"
-            f" {milliseconds(row['ms'])}",
-            f"run-{row['run_id']}" if row["run_id"] in linked else None,
-            row["run_id"] in own,
-        )
-        for row in nights
-    ]
     breaks: list[tuple[datetime, str]] = [
         (row["since"], f"{row['kind']}: {row['subject']}") for row in incidents if row["since"]
     ]
@@ -300,7 +286,7 @@ def _steps(
         f" {last['run_date']:%b %d, %Y}: first {milliseconds(first['ms'])},"
         f" last {milliseconds(last['ms'])}"
     )
-    return over_dates(points, title, breaks)
+    return over_dates(nights, title, breaks, banded=banded, linked=linked, own=own)
 
 
 def _ranks(con: duckdb.DuckDBPyConnection, nights: Sequence[Row], incident: Row) -> Markup | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import accumulate
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -17,44 +17,29 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 8, 20
 _TICKS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Night:
-    """One run of a series over dates.
-
-    Attributes:
-        value: Its figure.
-        low: Lower end of what its baseline allows; None without a baseline.
-        high: Upper end.
-        verdict: Class of its point.
-        title: Tooltip.
-        link: Anchor of the run on the page.
-        marked: It belongs to the incident.
-    """
-
-    date: datetime
-    value: float
-    low: float | None
-    high: float | None
-    verdict: str
-    title: str
-    link: str | None = None
-    marked: bool = False
-
-
 def over_dates(
-    nights: Sequence[Night],
+    nights: Sequence[Mapping[str, Any]],
     title: str,
     breaks: Sequence[tuple[datetime, str]],
+    *,
+    banded: bool,
+    linked: Set[str],
+    own: Set[str],
 ) -> Markup:
-    """Return a plot of values in milliseconds over dates, with the band of their baselines.
+    """Return a plot of step times over dates, with the band of their baselines.
 
     Args:
+        nights: A row per run, the earliest first: run_id, label, hash, run_date, verdict, ms, and
+            what its baseline allows, from low to high; None without a baseline.
         breaks: Dates at which something began, with what.
+        banded: Whether the band is drawn.
+        linked: Runs that the page shows in full.
+        own: Runs that belong to the incident.
     """
     width, height = 420, 130
-    first, last = nights[0].date, nights[-1].date
+    first, last = nights[0]["run_date"], nights[-1]["run_date"]
     span = (last - first).total_seconds() or 1.0
-    low, high = level_reach([night.value for night in nights])
+    low, high = level_reach([night["ms"] for night in nights])
 
     def x(date: datetime) -> float:
         inner = width - _LEFT - _RIGHT
@@ -66,10 +51,10 @@ def over_dates(
         return _TOP + (height - _TOP - _BOTTOM) * (1 - share)
 
     parts = [_frame(low, high, width, y)]
-    banded = [night for night in nights if night.low is not None and night.high is not None]
-    if len(banded) > 1:
-        upper = [(x(n.date), y(n.high or 0.0)) for n in banded]
-        lower = [(x(n.date), y(n.low or 0.0)) for n in reversed(banded)]
+    compared = [night for night in nights if banded and night["low"] is not None]
+    if len(compared) > 1:
+        upper = [(x(n["run_date"]), y(n["high"])) for n in compared]
+        lower = [(x(n["run_date"]), y(n["low"])) for n in reversed(compared)]
         parts.append(f'<polygon class="band" points="{_points([*upper, *lower])}"/>')
     for date, what in breaks:
         if first <= date <= last:
@@ -77,15 +62,19 @@ def over_dates(
                 f'<line class="break" x1="{x(date):.1f}" x2="{x(date):.1f}" y1="{_TOP}"'
                 f' y2="{height - _BOTTOM}"><title>{escape(what)}</title></line>'
             )
-    parts.append(f'<polyline points="{_points([(x(n.date), y(n.value)) for n in nights])}"/>')
+    parts.append(
+        f'<polyline points="{_points([(x(n["run_date"]), y(n["ms"])) for n in nights])}"/>'
+    )
     for night in nights:
+        run_id, date, marked = night["run_id"], night["run_date"], night["run_id"] in own
+        said = f"{night['label']} ({night['hash']}), {date:%b %d, %Y}: {milliseconds(night['ms'])}"
         dot = (
-            f'<circle class="{escape(night.verdict)}{" own" if night.marked else ""}"'
-            f' cx="{x(night.date):.1f}" cy="{y(night.value):.1f}" r="{4 if night.marked else 2.5}">'
-            f"<title>{escape(night.title)}</title></circle>"
+            f'<circle class="{escape(night["verdict"])}{" own" if marked else ""}"'
+            f' cx="{x(date):.1f}" cy="{y(night["ms"]):.1f}" r="{4 if marked else 2.5}">'
+            f"<title>{escape(said)}</title></circle>"
         )
-        parts.append(f'<a href="#{escape(night.link)}">{dot}</a>' if night.link else dot)
-    for date in _ticks([night.date for night in nights]):
+        parts.append(f'<a href="#run-{escape(run_id)}">{dot}</a>' if run_id in linked else dot)
+    for date in _ticks([night["run_date"] for night in nights]):
         anchor = "start" if date == first and last > first else "end" if date == last else "middle"
         at, text = x(date) - (6 if anchor == "start" else 0), _day(date, first, last)
         parts.append(f'<text x="{at:.1f}" y="{height - 6}" text-anchor="{anchor}">{text}</text>')
