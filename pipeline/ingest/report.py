@@ -29,14 +29,10 @@ _UNREADABLE = "unreadable"
 _LOST = (_UNREADABLE, PARSER_FAILED)
 _FORMATS = "list the known formats with: tracelake formats"
 _NAMED = 3
-_TABLE = pa.schema(
-    {
-        **dict.fromkeys(("status", "format", "run_id"), pa.string()),
-        **dict.fromkeys(("files", "bytes", "lines", "rows", "rejected"), pa.int64()),
-        "complete": pa.bool_(),
-        **dict.fromkeys(("path", "reason"), pa.string()),
-    }
-)
+_PLANNED = ("status", "format", "run_id", "files")
+_READ = (*_PLANNED, "bytes", "lines", "rows", "rejected", "complete")
+_TYPES = {"complete": pa.bool_(), **dict.fromkeys(_READ[3:-1], pa.int64())}
+_TABLE = pa.schema([(n, _TYPES.get(n, pa.string())) for n in (*_READ, "path", "reason")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +92,7 @@ class IngestReport:
 
     def table(self) -> pa.Table:
         """Return a row per run and per skipped input, with figures of runs that were read."""
-        names = ("status", "format", "run_id", "files")
-        read = (*names, "bytes", "lines", "rows", "rejected", "complete")
-        runs = (
-            {name: getattr(run, name) for name in (read if run.status.is_read else names)}
-            for run in self.runs
-        )
-        return _table(runs, self.skips)
+        return _table(self.runs, self.skips, _READ)
 
     def as_lines(self) -> list[str]:
         """Return the report in a few lines for people."""
@@ -143,25 +133,19 @@ class IngestReport:
 
 def planned_table(plans: Iterable[RunPlan], skips: Iterable[Record]) -> pa.Table:
     """Return what an ingest would do, with the columns of `IngestReport.table`."""
-    return _table(
-        (
-            {
-                "status": str(plan.status),
-                "format": plan.format.name,
-                "run_id": plan.run_id,
-                "files": len(plan.inputs),
-            }
-            for plan in sorted(plans, key=lambda plan: plan.run_id)
-        ),
-        skips,
-    )
+    return _table(map(RunResult.of, sorted(plans, key=lambda plan: plan.run_id)), skips, _PLANNED)
 
 
-def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
-    passed = (
+def _table(runs: Iterable[RunResult], skips: Iterable[Record], read: Sequence[str]) -> pa.Table:
+    """Return a row per run and skipped input; `read` are the columns of runs that are read."""
+    found = [
+        {name: getattr(run, name) for name in (read if run.status.is_read else _PLANNED)}
+        for run in runs
+    ]
+    found += [
         {"status": "skipped", "path": label_of(skip), "reason": skip["reason"]} for skip in skips
-    )
-    return pa.Table.from_pylist([*runs, *passed], schema=_TABLE)
+    ]
+    return pa.Table.from_pylist(found, schema=_TABLE)
 
 
 def notes_on(plans: Iterable[RunPlan], options: Options) -> list[str]:

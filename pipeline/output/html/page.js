@@ -31,23 +31,18 @@ function number(cell) {
   return text === "" ? NaN : Number(text);
 }
 
-function compare(a, b, numeric) {
-  const missing = (cell) => cell.classList.contains("none");
-  if (missing(a) || missing(b)) return { order: missing(a) - missing(b), fixed: true };
-  if (a.dataset.v && b.dataset.v) return { order: number(a) - number(b), fixed: false };
-  const order = numeric ? number(a) - number(b) : a.textContent.localeCompare(b.textContent, "en", { numeric: true });
-  return { order, fixed: false };
-}
-
 function sort(table, column, down) {
   const body = table.tBodies[0];
   const numeric = table.tHead.rows[0].cells[column].classList.contains("num");
-  const rows = [...body.rows];
-  rows.sort((x, y) => {
-    const { order, fixed } = compare(x.cells[column], y.cells[column], numeric);
-    return fixed || !down ? order : -order;
+  const missing = (cell) => cell.classList.contains("none");
+  const rows = [...body.rows].map((row) => [row, row.cells[column]]);
+  rows.sort(([, a], [, b]) => {
+    if (missing(a) || missing(b)) return missing(a) - missing(b);
+    const numbers = numeric || (a.dataset.v && b.dataset.v);
+    const order = numbers ? number(a) - number(b) : a.textContent.localeCompare(b.textContent, "en", { numeric: true });
+    return down ? -order : order;
   });
-  body.append(...rows);
+  body.append(...rows.map(([row]) => row));
 }
 
 function makeSortable(table) {
