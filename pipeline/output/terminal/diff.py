@@ -33,7 +33,6 @@ def print_changes(document: Document, page: Page) -> None:
     _collectives(document, page)
     _ranks(document, page)
     _missing(document, page)
-    page.end()
 
 
 def _head(document: Document, page: Page) -> None:

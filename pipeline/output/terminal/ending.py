@@ -102,7 +102,6 @@ def print_ending(incidents: list[Row], alone: list[Row], counts: Row, page: Page
     if counts["faster"]:
         parts.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
     page.line("; ".join(parts))
-    page.end()
 
 
 def _incident(row: Row) -> str:

@@ -155,7 +155,6 @@ class Page:
 
     def __init__(self, out: TextIO) -> None:
         self._console = console_of(out)
-        self._out = out
         self.width = self._console.width if out.isatty() else None
         self.glyphs = _BLOCKS if _carries_blocks(out) else _ASCII
 
@@ -248,10 +247,6 @@ class Page:
         # Differences below 1 % are drawn flat.
         reach = max(max(highest) - low, 0.01 * abs(low)) or 1.0
         return "".join(self.glyphs.curve[round((v - low) / reach * steps)] for v in highest)
-
-    def end(self) -> None:
-        """End the page."""
-        self._out.flush()
 
     def _line(self, *cells: Cell) -> None:
         text = Text()

@@ -112,7 +112,6 @@ def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
         if runs:
             page.heading("Without steps", "plans of work, tests of links, and logs without steps")
         page.table(_COLUMNS, stepless, indent=0)
-    page.end()
 
 
 def _figure(name: str) -> Column:

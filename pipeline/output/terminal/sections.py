@@ -34,7 +34,6 @@ def print_sections(document: Document, page: Page) -> None:
 
 
 def _stages(document: Document, page: Page) -> None:
-    """Print busy and idle time of the stages as bars, with theory."""
     stages = document["stages"]
     if not stages:
         return
@@ -105,7 +104,6 @@ def _legend(stages: Sequence[Row], page: Page) -> None:
 
 
 def _stragglers(document: Document, page: Page) -> None:
-    """Print verdicts on the ranks, and the slow ones."""
     verdicts, worst = document["stragglers"]["verdicts"], document["stragglers"]["worst"]
     if not verdicts:
         return
@@ -146,7 +144,6 @@ def _devices(document: Document, page: Page) -> None:
 
 
 def _collectives(document: Document, page: Page) -> None:
-    """Print the communication that took longest."""
     columns = (
         Column("collective", collective, least=10),
         Column("group", _group, least=6),
@@ -230,7 +227,6 @@ def _group(row: Row) -> str:
 
 
 def _layers(document: Document, page: Page) -> None:
-    """Print the slowest layers, and those with a trend."""
     found = document["layers"]
     most = max((row["p50_ms"] or 0 for row in found["slowest"]), default=0) or 1
 
@@ -295,7 +291,6 @@ def _split(document: Document, page: Page) -> None:
 
 
 def _plan(document: Document, page: Page) -> None:
-    """Print the communication of a workload plan."""
     columns = (
         Column("pass"),
         Column("collective", least=10),

@@ -27,7 +27,6 @@ def print_run(document: Document, page: Page) -> None:
     print_sections(document, page)
     _opportunities(document, page)
     _coverage(document, page)
-    page.end()
 
 
 def _head(document: Document, page: Page) -> None:

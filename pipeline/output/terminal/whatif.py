@@ -16,7 +16,6 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
     page.line(Cell(document["run_id"], "bold"))
     if document["t_ms"] is None:
         page.prose(f"cannot be replayed: {why(document['reason']) or 'the run has no operations'}")
-        page.end()
         return
     balanced = document["balanced_ms"]
     page.prose(
@@ -60,7 +59,6 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
                 ),
                 rows,
             )
-    page.end()
 
 
 def _by_sample(question: dict[str, Any]) -> str:
