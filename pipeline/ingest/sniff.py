@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -226,11 +226,10 @@ class _Sniffer:
         return not (named or self._known.at(entry.label))
 
     def _skip(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
-        state = None
-        if entry is not None and skip.lasting and self._forced is None:
-            state = _state_of(entry, members)
+        lasting = skip.lasting and self._forced is None
         location = location_of(self._base, skip.path)
-        self.sniffed.skips.append(_skip_record(skip, location, state))
+        record = _skip_record(skip, location, entry if lasting else None, members)
+        self.sniffed.skips.append(record)
 
     def _recall(self, entry: FileRef, known: Sequence[KnownInput | Record]) -> None:
         """Add what an unchanged file was found to be before."""
@@ -319,29 +318,24 @@ def skips_of(
     for entry in (one.entry for one in inputs):
         folder, name = os.path.split(entry.location)
         location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
-        state = _state_of(entry) if lasting and entry.member is None else None
-        yield _skip_record(Skip(entry.path, entry.member, reason), location, state)
-
-
-def _state_of(entry: FileRef, members: int = 1) -> dict[str, Any]:
-    """Return what must be as it is for a file to be skipped again."""
-    return {**_stat_record(entry), "members": members, "formats": known_formats()}
+        skip = Skip(entry.path, entry.member, reason)
+        yield _skip_record(skip, location, entry if lasting and entry.member is None else None)
 
 
 def _stat_record(entry: FileRef) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in _OF_FILE}
 
 
-def _skip_record(skip: Skip, location: str, state: Mapping[str, Any] | None = None) -> Record:
+def _skip_record(skip: Skip, location: str, entry: FileRef | None, members: int = 1) -> Record:
     """Return the record of a skipped input.
 
     Args:
         location: Of the file, see `location_of`: another ingest may give it another path.
-        state: Of the file and the formats for which the reason holds; None to sniff again next
-            time.
+        entry: The file, if the reason holds until it or a format changes; None to sniff again.
     """
+    state = {"members": members, "formats": known_formats()}
     return {
-        **(state or {}),
+        **({**_stat_record(entry), **state} if entry else {}),
         "path": skip.path,
         "member": skip.member,
         "reason": skip.reason,
