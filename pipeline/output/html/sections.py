@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -64,12 +64,6 @@ def source_of(relation: str) -> Source:
         "\n".join(lines[body:]),
         tuple(name for name in tables() if name in read and name not in {"runs", "skipped"}),
     )
-
-
-def source_rows(source: Source, counts: Mapping[str, int]) -> str:
-    """Return the rows of a run behind a relation, as text."""
-    read = [f"{counted(counts[name], 'row')} of {name}" for name in source.tables if name in counts]
-    return ", ".join(read) or "no rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +137,14 @@ def read_sections(
         columns = _columns(name, shape)
         rows = _read(con, name, shape, min(limit, shape.rows))
         for run_id in run_ids:
+            n = counts[run_id]
+            read = [f"{counted(n[t], 'row')} of {t}" for t in sources[name].tables if t in n]
             section = Section(
                 name,
                 title,
                 doc,
                 query=f"FROM {name} WHERE run_id = {literal(run_id)}",
-                rows=source_rows(sources[name], counts[run_id]),
+                rows=", ".join(read) or "no rows",
                 note=shape.note,
                 folded=shape.folded,
             )

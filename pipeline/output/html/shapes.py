@@ -11,8 +11,6 @@ from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.schema.tables import Column
 from tracelake.warehouse.headline import WINDOW_PARTS
 
-# The steps of a run that figures use.
-STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
 OVER_STEPS = "Means over the run's steps, without warm-up."
 
 # Layers from the input of the model to its output.
@@ -167,8 +165,7 @@ SHAPES: Mapping[str, Shape] = {
                 CASE count(*) {_COUNTED} WHEN 0 THEN 'warmup_only'
                     ELSE min(b.reason) {_COUNTED}
                 END AS reason
-            FROM phase_bubbles AS b
-            {STEADY}
+            FROM phase_bubbles AS b LEFT JOIN step_stats AS s USING (run_id, step)
             GROUP BY ALL
         """,
     ),

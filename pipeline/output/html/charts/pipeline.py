@@ -22,7 +22,7 @@ from tracelake.output.html.charts.kind import (
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shapes import PART_COLORS, SHAPES, STEADY
+from tracelake.output.html.shapes import PART_COLORS, SHAPES
 from tracelake.warehouse.headline import WINDOW_PARTS
 
 _KINDS = {
@@ -372,13 +372,10 @@ def _stages() -> Drawing:
     "phase_bubbles",
     "Idle time of a stage's mean rank in each phase of the schedule.",
     f"""
-    SELECT
-        b.run_id, b.stage, b.phase, round(avg(b.idle_ms), 4) AS ms,
-        round(avg(b.bubble_ratio), 4) AS bubble
-    FROM phase_bubbles AS b SEMI JOIN {PAGE_RUNS} USING (run_id) {STEADY}
-    WHERE NOT coalesce(s.warmup, false) AND b.idle_ms IS NOT NULL
-    GROUP BY b.run_id, b.stage, b.phase
-    ORDER BY b.run_id, b.stage, array_position({list(_IDLE)}, b.phase)
+    SELECT run_id, stage, phase, round(idle_ms, 4) AS ms, round(bubble_ratio, 4) AS bubble
+    FROM ({SHAPES["phase_bubbles"].source}) SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE idle_ms IS NOT NULL
+    ORDER BY run_id, stage, array_position({list(_IDLE)}, phase)
     """,
     shows=several("stage"),
 )
