@@ -83,35 +83,24 @@ def fit(
     ]
     shown = list(range(len(columns)))
     while True:
-        widths = _cut(columns, natural, shown, width)
+        widths = {place: natural[place] for place in shown}
+        line = sum(widths.values()) + GAP * (len(shown) - 1)
+        over = 0 if width is None else max(0, line - width)
+        for place in shown:
+            least = columns[place].least
+            if least is not None:
+                cut = min(over, max(0, widths[place] - least))
+                widths[place] -= cut
+                over -= cut
         spare = max(shown, key=lambda place: (columns[place].spare, place))
-        if width is None or _line(widths) <= width or not columns[spare].spare:
-            return dict(zip(shown, widths, strict=True))
+        if not over or not columns[spare].spare:
+            return widths
         shown.remove(spare)
 
 
 def plain(value: object) -> str:
     """Return a value as text; a missing one as none."""
     return "" if value is None else str(value)
-
-
-def _line(widths: Sequence[int]) -> int:
-    return sum(widths) + GAP * (len(widths) - 1)
-
-
-def _cut(
-    columns: Sequence[Column], natural: Sequence[int], shown: Sequence[int], width: int | None
-) -> list[int]:
-    """Return widths of the shown columns, with those that can be cut as narrow as necessary."""
-    widths = [natural[place] for place in shown]
-    if width is None:
-        return widths
-    for number, place in enumerate(shown):
-        least = columns[place].least
-        over = _line(widths) - width
-        if least is not None and over > 0:
-            widths[number] = max(min(least, widths[number]), widths[number] - over)
-    return widths
 
 
 BAD, WARN, GOOD, DIM = "bold red", "yellow", "green", "dim"
