@@ -67,25 +67,21 @@ class ParserFailedError(Exception):
         self.failure = failure
 
 
+@dataclass(slots=True)
 class Fence:
     """Raises `ParserFailedError` for every unexpected error of a format's code inside.
 
     Errors of tracelake, of the operating system and of memory, and interrupts, stay what they are,
     but for `ContractError`: a format breaks its contract.
     A class is faster than a generator: each format looks at each file inside a fence.
+
+    Attributes:
+        inputs: The files that it is about; looked at only for an error.
     """
 
-    __slots__ = ("_format", "_inputs", "_run_id")
-
-    def __init__(self, fmt: Format, inputs: Iterable[FileRef], run_id: str | None = None) -> None:
-        """Define a fence.
-
-        Args:
-            inputs: The files that it is about; looked at only for an error.
-        """
-        self._format = fmt
-        self._inputs = inputs
-        self._run_id = run_id
+    format: Format
+    inputs: Iterable[FileRef]
+    run_id: str | None = None
 
     def __enter__(self) -> None:
         """Enter the fence."""
@@ -97,10 +93,10 @@ class Fence:
             return
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         at = traceback.extract_tb(trace)[-1]
-        labels = [entry.label for entry in self._inputs]
+        labels = [entry.label for entry in self.inputs]
         failure = ParserFailure(
-            self._run_id,
-            self._format.name,
+            self.run_id,
+            self.format.name,
             labels[0],
             len(labels) - 1,
             _cut(text, _ERROR),
