@@ -75,11 +75,9 @@ _HISTORY = f"""
     ORDER BY h.config, h.run_date, h.run_id
 """
 _SLOWNESS = """
-    SELECT s.run_id, s.rank, max(s.slowdown) AS slowdown
-    FROM straggler_ranks AS s
-    WHERE s.slowdown IS NOT NULL AND s.run_id IN (SELECT unnest($1::VARCHAR[]))
-    GROUP BY s.run_id, s.rank
-    ORDER BY s.rank
+    SELECT run_id, rank, slowdown FROM straggler_ranks
+    WHERE slowdown IS NOT NULL AND run_id IN (SELECT unnest($1::VARCHAR[]))
+    ORDER BY rank
 """
 _SHARES = f"""
     SELECT

@@ -446,19 +446,16 @@ function enliven(part) {
   for (const figure of part.querySelectorAll("figure[data-chart]")) seen.observe(figure);
 }
 
-function drawOpen(run) {
-  if (run.open) drawAhead([...run.querySelectorAll("figure[data-chart]")]);
-}
-
 async function fill(run) {
+  if (!run.open) return;
   const block = run.querySelector(":scope > script.body");
-  if (block && run.open) {
+  if (block) {
     block.classList.remove("body");
     const body = make("div", { innerHTML: await unpack(block) });
     block.replaceWith(body);
     enliven(body);
   }
-  drawOpen(run);
+  if (run.open) drawAhead([...run.querySelectorAll("figure[data-chart]")]);
 }
 
 enliven(document);
