@@ -30,7 +30,7 @@ from tracelake.output.html.content import Content, read_content
 from tracelake.output.html.digest import FileType, render_mail, render_markdown
 from tracelake.output.html.palette import properties
 from tracelake.output.html.runs import BESIDE_BASELINE
-from tracelake.output.html.sections import Source, shapes, source_of
+from tracelake.output.html.sections import Source, blank_sections, source_of
 from tracelake.output.html.shapes import PART_COLORS
 from tracelake.schema.tables import Column, reasons
 from tracelake.warehouse.headline import HEADLINE
@@ -144,7 +144,7 @@ def _drawable(content: Content) -> dict[str, object]:
 
 def _sources() -> dict[str, Source]:
     """Return models of the page whose SQL is shown."""
-    names = ["run_summary", *(name for name, *_ in shapes()), "coverage"]
+    names = ["run_summary", *(section.name for section in blank_sections()), "coverage"]
     return {name: source for name in names if (source := source_of(name)).sql}
 
 
@@ -164,8 +164,8 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
         ("run_summary", _title("run_summary"), _columns("run_summary", HEADLINE) + runs),
         ("runs", "Facts of a run", _columns("runs")),
         *(
-            (name, title, _columns(name, shape.columns.split(", "), shape.own))
-            for name, title, _, shape in shapes()
+            (one.name, one.title, _columns(one.name, one.shape.columns.split(", "), one.shape.own))
+            for one in blank_sections()
         ),
         ("coverage", _title("coverage"), _columns("coverage")),
     ]

@@ -71,29 +71,24 @@ class Section:
     """A relation's rows of one run.
 
     Attributes:
-        why: Why there is nothing to show; the section is then only this line.
         doc: The question that the relation answers.
-        more: The rows that were left out, and how to see them.
-        legend: Parts of the stacked bars.
-        note: A caveat about the figures.
         query: SQL that gives the rows.
         rows: The rows of base tables behind them, as text.
         total: All rows, shown or not.
-        folded: The table is closed until someone opens it.
+        why: Why there is nothing to show; the section is then only this line.
+        more: The rows that were left out, and how to see them.
     """
 
     name: str
     title: str
     doc: str
+    shape: Shape
     query: str = ""
     rows: str = ""
     total: int = 0
     why: str | None = None
     grid: Grid | None = None
     more: str | None = None
-    note: str | None = None
-    legend: Sequence[str] = ()
-    folded: bool = False
 
     @property
     def narrow(self) -> bool:
@@ -106,19 +101,20 @@ class Section:
         )
 
 
-def shapes() -> Iterator[tuple[str, str, str, Shape]]:
-    """Yield name, title, doc and shape of every section of a run, in the order of the page."""
+def blank_sections() -> Iterator[Section]:
+    """Yield every section of a run without its rows, in the order of the page."""
     models = {name: m for name, m in catalog().models.items() if m.report}
     others = {name for name, model in models.items() if "run_id" in model.grain}
     for name in (*SHAPES, *sorted(others - SHAPES.keys() - _ELSEWHERE)):
         if name not in models:
-            yield name, SHAPES[name].title or name, tables()[name].doc, SHAPES[name]
+            yield Section(name, SHAPES[name].title or name, tables()[name].doc, SHAPES[name])
             continue
         model = models[name]
         own = ", ".join(c.name for c in catalog().columns[name] if c.name != "run_id")
         shape = SHAPES.get(name) or Shape(own, "The input has no such rows.")
         keys = ", ".join(map(quoted, model.grain))
-        yield name, model.report or name, model.doc, replace(shape, order=shape.order or keys)
+        shape = replace(shape, order=shape.order or keys)
+        yield Section(name, model.report or name, model.doc, shape)
 
 
 def read_sections(
@@ -127,51 +123,44 @@ def read_sections(
     """Return the sections of each run; those without anything to show come last."""
     found: dict[str, list[Section]] = {run_id: [] for run_id in run_ids}
     limit = max(_ROWS_AT_LEAST, _ROWS_OF_PAGE // max(1, len(run_ids)))
-    sources = {name: source_of(name) for name, *_ in shapes()}
+    sources = {section.name: source_of(section.name) for section in blank_sections()}
     counts: dict[str, dict[str, int]] = {run_id: {} for run_id in run_ids}
     for table in sorted({table for source in sources.values() for table in source.tables}):
         counted_runs = f'FROM "{table}" SEMI JOIN {PAGE_RUNS} USING (run_id) GROUP BY run_id'
         for row in page_rows(con, f"SELECT run_id, count(*) AS n {counted_runs}"):
             counts[row["run_id"]][table] = row["n"]
-    for name, title, doc, shape in shapes():
-        columns = _columns(name, shape)
-        rows = _read(con, name, shape, min(limit, shape.rows))
+    for blank in blank_sections():
+        columns = _columns(blank)
+        rows = _read(con, blank, min(limit, blank.shape.rows))
         for run_id in run_ids:
             n = counts[run_id]
-            read = [f"{counted(n[t], 'row')} of {t}" for t in sources[name].tables if t in n]
-            section = Section(
-                name,
-                title,
-                doc,
-                query=f"FROM {name} WHERE run_id = {literal(run_id)}",
-                rows=", ".join(read) or "no rows",
-                note=shape.note,
-                folded=shape.folded,
-            )
-            found[run_id].append(_fill(section, shape, columns, rows.get(run_id, [])))
+            read = [f"{counted(n[t], 'row')} of {t}" for t in sources[blank.name].tables if t in n]
+            query = f"FROM {blank.name} WHERE run_id = {literal(run_id)}"
+            section = replace(blank, query=query, rows=", ".join(read) or "no rows")
+            found[run_id].append(_fill(section, columns, rows.get(run_id, [])))
     return {
         run_id: sorted(sections, key=lambda section: section.why is not None)
         for run_id, sections in found.items()
     }
 
 
-def _columns(name: str, shape: Shape) -> list[Column]:
+def _columns(section: Section) -> list[Column]:
     found = []
-    for shown in shape.columns.split(", "):
+    for shown in section.shape.columns.split(", "):
         relation, _, column = shown.rpartition(".")
-        known = {c.name: c for c in relation_columns(relation or name)}
+        known = {c.name: c for c in relation_columns(relation or section.name)}
         found.append(known[column])
-    return [*found, *shape.own]
+    return [*found, *section.shape.own]
 
 
-def _read(
-    con: duckdb.DuckDBPyConnection, name: str, shape: Shape, limit: int
-) -> dict[str, list[Row]]:
+def _read(con: duckdb.DuckDBPyConnection, section: Section, limit: int) -> dict[str, list[Row]]:
+    shape = section.shape
     rows = page_rows(
         con,
         f"""
         WITH found AS (
-            SELECT * FROM ({shape.source or f'FROM "{name}"'}) SEMI JOIN {PAGE_RUNS} USING (run_id)
+            SELECT * FROM ({shape.source or f'FROM "{section.name}"'})
+            SEMI JOIN {PAGE_RUNS} USING (run_id)
         ),
         picked AS (
             FROM found
@@ -185,7 +174,8 @@ def _read(
     return grouped(rows)
 
 
-def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[Row]) -> Section:
+def _fill(section: Section, columns: Sequence[Column], rows: list[Row]) -> Section:
+    shape = section.shape
     if not rows:
         return replace(section, why=shape.empty)
     if shape.headline and all(row[shape.headline] is None for row in rows):
@@ -206,16 +196,9 @@ def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[
         for row, line in zip(rows, cells, strict=True):
             line.insert(_STACK_PLACE, _stack(shape, row))
     total = rows[0]["_rows"]
-    more = (
-        f'{count(len(rows))} of {count(total)} rows. All of them: tracelake query "{section.query}"'
-    )
-    return replace(
-        section,
-        grid=Grid(heads, cells),
-        total=total,
-        more=more if total > len(rows) else None,
-        legend=[label(part) for part in shape.parts],
-    )
+    some = f"{count(len(rows))} of {count(total)} rows"
+    more = f'{some}. All of them: tracelake query "{section.query}"' if total > len(rows) else None
+    return replace(section, grid=Grid(heads, cells), total=total, more=more)
 
 
 def _reasons(rows: Sequence[Row]) -> str:
