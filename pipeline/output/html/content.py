@@ -143,7 +143,7 @@ def read_content(
         urgent = sorted(run_ids, key=places.__getitem__)
         in_full = urgent[:DETAILED_RUNS]
         detailed = frozenset(in_full)
-        view = read_fleet_view(con, detailed, price, tests=not runs)
+        view = read_fleet_view(con, detailed, tests=not runs)
         page_about(con, urgent[:LISTED_RUNS])
         headline, stepless = read_headline(con, detailed)
         page_about(con, in_full)

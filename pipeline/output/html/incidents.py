@@ -106,11 +106,10 @@ class Incident:
         row: Its row of `incidents`, with the size of the job.
         subject: What it is about, as the page calls it.
         step: Baseline and median step of the latest run, where they differ.
-        runs: The runs that have it, the latest last; `more` others are left out.
+        runs: The last of the runs that have it, the latest at the end.
         steps: Step time over dates.
         ranks: Slowdown of ranks over nights.
         changes: Where the time of the latest run went.
-        money: What it costs a day, where an hour has a price.
         timed: Its latest run has a timeline.
     """
 
@@ -118,11 +117,9 @@ class Incident:
     subject: str
     step: tuple[float, float] | None
     runs: Sequence[Row]
-    more: int
     steps: Markup | None
     ranks: Markup | None
     changes: Markup | None
-    money: float | None
     timed: bool
 
 
@@ -158,13 +155,12 @@ class Fleet:
 
 
 def read_fleet_view(
-    con: duckdb.DuckDBPyConnection, linked: frozenset[str], price: float | None, *, tests: bool
+    con: duckdb.DuckDBPyConnection, linked: frozenset[str], *, tests: bool
 ) -> Fleet:
     """Return incidents, opportunities and plots of the page's configurations.
 
     Args:
         linked: Runs that the page shows in full.
-        price: Of a GPU hour.
         tests: Also what tests of other runs show to be slow.
     """
     rows = page_rows(con, _INCIDENTS, [tests])
@@ -185,21 +181,17 @@ def read_fleet_view(
     timed = {row["run_id"] for row in page_rows(con, _WITH_TIMES, [latest])}
     cards = []
     for row in shown:
-        runs = [names[run_id] for run_id in row["run_ids"]]
         nights = history.get(row["config"], [])[-_NIGHTS:]
         own = frozenset(row["run_ids"])
-        cost = row["cost_gpu_hours_per_day"]
         cards.append(
             Incident(
                 row,
                 _subject(row, figures, names),
                 _change(nights, row),
-                runs[-_LINKS:],
-                len(runs[:-_LINKS]),
+                [names[run_id] for run_id in row["run_ids"][-_LINKS:]],
                 _steps(nights, [row], linked, own) if len(nights) > 1 else None,
                 _ranks(con, nights, row) if len(nights) > 1 else None,
                 changes.get(row["latest_run"]),
-                None if price is None or cost is None else price * cost,
                 row["latest_run"] in timed,
             )
         )
