@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -61,7 +62,7 @@ def parse(
     Raises:
         WorkersError: Batches were not parsed; all others were yielded before.
     """
-    plans = [p for batch in batches for bundle in batch for p in bundle]
+    plans = [p for batch in batches for p in chain(*batch)]
     if progress:
         files = sum(len(p.sources) for p in plans)
         progress.planned(len(plans), files, sum(p.weight for p in plans))
@@ -78,6 +79,7 @@ def parse(
             while pending:
                 for future in wait_for_one(pending):
                     batch = pending.pop(future)  # and its results, once they are committed
+                    of_batch = [*chain(*batch)]
                     try:
                         results = future.result()
                     except WorkersError as error:
@@ -85,9 +87,11 @@ def parse(
                         results = []
                     for result in results:
                         done[groups[result.run_id]].append(result)
-                    open_runs.subtract(p.group for bundle in batch for p in bundle)
+                    open_runs.subtract(p.group for p in of_batch)
                     if executor and progress and results:
-                        _advance_whole(progress, batch, results)
+                        files = sum(len(p.sources) for p in of_batch)
+                        rejected = sum(result.rejected for result in results)
+                        progress.advance(sum(p.weight for p in of_batch), files, rejected)
                 # Runs that end during a commit are committed together next, with one sync.
                 yield {g: done.pop(g) for g in sorted(done) if not open_runs[g]}
         finally:
@@ -149,21 +153,13 @@ def _submitting(
             raise
 
 
-def _advance_whole(progress: Progress, batch: Batch, results: Sequence[RunResult]) -> None:
-    weight = sum(p.weight for bundle in batch for p in bundle)
-    files = sum(len(p.sources) for bundle in batch for p in bundle)
-    progress.advance(weight, files, sum(result.rejected for result in results))
-
-
 def _not_parsed(failed: Sequence[tuple[Batch, WorkersError]]) -> WorkersError:
     """Return the failed batches as one error; everything else is already in the lake."""
-    inputs = [
-        c.entry.label for batch, _ in failed for bundle in batch for p in bundle for c in p.sources
-    ]
-    runs = sum(len(bundle) for batch, _ in failed for bundle in batch)
+    plans = [p for batch, _ in failed for p in chain(*batch)]
+    inputs = [c.entry.label for p in plans for c in p.sources]
     error = failed[0][1]
     return WorkersError(
-        f"{counted(runs, 'run')} of {counted(len(inputs), 'input')} could not be read,"
+        f"{counted(len(plans), 'run')} of {counted(len(inputs), 'input')} could not be read,"
         f" {inputs[0]} among them: {error.message}",
         path=error.path,
         hint=error.hint,

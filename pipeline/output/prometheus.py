@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import duckdb
@@ -47,7 +47,7 @@ class Gauge:
 
     name: str
     doc: str
-    samples: Sequence[Sample] = field(default=())
+    samples: Sequence[Sample]
 
 
 def job_gauges(version: str, ended: float, seconds: float, exit_code: int) -> list[Gauge]:
