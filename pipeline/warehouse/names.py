@@ -46,8 +46,9 @@ class NamedRun(NamedTuple):
 
     def __str__(self) -> str:
         """Return what a hint shows: a name that finds this run, and what says which it is."""
-        label = None if self.hash == self.label else self.label
-        said = ", ".join(filter(None, [label, self.date and f"{self.date:%Y-%m-%d %H:%M}"]))
+        label = "" if self.hash == self.label else self.label
+        date = f"{self.date:%Y-%m-%d %H:%M}" if self.date else ""
+        said = ", ".join(filter(None, [label, date]))
         return f"{self.hash} ({said})" if said else self.hash
 
 
