@@ -41,8 +41,10 @@ _KINDS = {
     r"|Loss is (?:nan|-?inf), stopping training|Loss became infinite or NaN at iteration"
     r"|nan loss encountered|loss contains a NaN",
     "collective_timeout": r"Watchdog caught collective operation timeout: "
-    r"|ProcessGroup\w+'s watchdog got stuck for \d+ seconds",
-    "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
+    r"|ProcessGroup\w+'s watchdog got stuck for \d+ seconds"
+    r"|\bStream synchronize timeout\b",  # EE1002 of Ascend
+    "network_error": r"[NH]CCL error in: |ncclRemoteError: |ncclSystemError: "
+    r"|\bGetting socket times out\b"  # EI0006 of Ascend
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
     "nccl_error": _FAILED,
     _CANCELLED: r"=>> PBS: job killed: |\bTERM_[A-Z]+: job killed "
@@ -52,6 +54,7 @@ _KINDS = {
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
     r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
+    r"|^command terminated with exit code 137\s*$"  # of kubectl
     rf"|^Killed\s*$|{_IN_SCRIPT}Killed +{_TRAINS}",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
     r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"

@@ -436,6 +436,24 @@ _SLURM = (
             _STUCK,
         ),
         (["Training complete", _STUCK, "KeyboardInterrupt"], None, None),
+        # Of Ascend.
+        (
+            [_TRACEBACK, "RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/a.cpp:64", _TORCHRUN],
+            "network_error",
+            "HCCL error in: torch_npu/csrc/a.cpp:64",
+        ),
+        (
+            ["EI0006: [PID: 7] 2025-04-08-18:07:20.444.436 Getting socket times out. Reason: late"],
+            "network_error",
+            "Getting socket times out. Reason: late",
+        ),
+        (["EI0006: Getting socket times out. Reason: late", _TORCHRUN], "network_error", None),
+        (
+            ["EE1002: 2024-09-03-16:50:00.041.231 Stream synchronize timeout. rt failed"],
+            "collective_timeout",
+            "Stream synchronize timeout. rt failed",
+        ),
+        (["command terminated with exit code 137"], "killed", None),  # kubectl exec
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),
         (
