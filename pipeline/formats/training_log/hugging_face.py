@@ -140,12 +140,13 @@ class Trainer(StepLines):
 
     def _interval(self, values: dict[str, str]) -> Iterator[StepValues]:
         """Yield the record of a line of PaddleNLP, and the mean time of its steps."""
-        step, before = whole(values["global_step"], 31), self.done or 0
+        step, before = whole(values.get("global_step", ""), 31), self.done or 0
+        spent_ns = rounded_ns(values.get("interval_runtime", ""), 9)  # none if it is no number
         yield from self._record(step, self._heading.get(STEPS, 0), values)
-        spent_ns = rounded_ns(values["interval_runtime"], 9)
         rate = number(values.get("interval_steps_per_second", "0"))
         # A small rate has too few digits to tell how many steps there were.
-        covered = round(rate * spent_ns / SECOND_NS) if rate >= 0.05 else before and step - before
+        known = 0.05 <= rate < 1e6
+        covered = round(rate * spent_ns / SECOND_NS) if known else before and step - before
         if 0 < covered <= step:
             yield step, covered, {"step_time_ns": round(spent_ns / covered)}
 
