@@ -132,7 +132,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=6,
+    version=7,
     facts=_facts,
     group=_group,
     join=_join,

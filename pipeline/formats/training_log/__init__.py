@@ -156,9 +156,9 @@ class _Reader:
         self._timers = Timers(self._steps)
 
     def read(self, text: str) -> Rows | str:
-        # A progress bar writes over itself.
+        # A progress bar writes over itself; `#015` is how syslog writes that.
         rows: list[Row] = []
-        for piece in text.split("\r"):
+        for piece in text.replace("#015", "\r").split("\r"):
             read = self._read(piece)
             if isinstance(read, str):
                 return read

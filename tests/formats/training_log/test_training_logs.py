@@ -154,6 +154,13 @@ _LAUNCHERS = (
     "[default7]: ",
     "[rank3]:",
     "[gpu-7.site:3]: ",
+    "trainer/0 [0]:",
+    "nemo.pretrain/0 [default0]:",
+    "[2026-03-01, 10:00:00 UTC] {subprocess.py:93} INFO - ",
+    "[2026-03-01T10:00:00.123+0000] {pod_manager.py:477} INFO - ",
+    "[2026-03-01T10:00:00.123456Z] dc5b74e6 [rank=0] || INFO: ",
+    "<info>    [2026-03-01 10:00:00] [dc5b74e6 || rank=0] || ",
+    "#015[1,mpirank:7,algo-2]<stderr>:",
     "0: ",
     "[1,0]<stdout>:",
     "[1,mpirank:0,algo-1]<stdout>:",
@@ -200,6 +207,21 @@ def test_sizes_and_timers_are_read_behind_every_launcher(prefix: str) -> None:
     sizes = ("layers", "micro_batch_size")
     assert [run.facts.topology.get(size) for size in sizes] == [24, 2]
     assert [row["duration_ns"] for row in run.rows("timings")] == [1_500_000, 2_250_000]
+
+
+@pytest.mark.parametrize("prefix", _LAUNCHERS, ids=str.strip)
+def test_bars_and_what_ended_a_job_are_read_behind_every_launcher(prefix: str) -> None:
+    bars = [
+        f"{step}%|#         | {step}/100 [00:{2 * step:02}<09:59,  2.00s/it]" for step in (2, 20)
+    ]
+    lines = ["***** Running training *****", "  Total optimization steps = 100", *bars]
+    lines += [f"{{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.2}}#015{bars[1]}"]
+    lines += ["Traceback (most recent call last):", '  File "a.py", line 3', "KeyError: 'ids'"]
+    data = "".join(f"{prefix}{line}\n" for line in lines)
+    run = parse("training_log", {"a.log": data.encode()}).only
+    losses = [row["step"] for row in run.rows("train_steps") if row.get("loss") == 2.5]
+    assert losses == [20]
+    assert run.facts.attributes["ended_with"] == "KeyError: 'ids'"
 
 
 @pytest.mark.parametrize("prefix", _PREFIXES, ids=str.strip)
