@@ -25,6 +25,7 @@ from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
 from tracelake.formats.training_log.heads import Heads, KnownLines
 from tracelake.formats.training_log.hugging_face import Trainer
+from tracelake.formats.training_log.internlm import Batches
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, MODEL, JobLines
 from tracelake.formats.training_log.llama_factory import History
 from tracelake.formats.training_log.meters import Meters
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from tracelake.formats.training_log.alike import Records
 
 # Of trainers with a module each, in the order in which a line is shown to them.
-_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates, Losses)
+_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates, Losses, Batches)
 _TRAINERS: tuple[type[StepLines], ...] = (Trainer, *_OTHERS)
 _RECORDS: Heads = (
     (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),
