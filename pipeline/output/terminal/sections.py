@@ -140,7 +140,8 @@ def _devices(document: Document, page: Page) -> None:
         Column("idle", "idle_ratio", "bold"),
         Column("hidden communication", "hidden_comm_ratio", spare=1),
     )
-    _worst(page, "Devices", document["devices"], "rank", columns)
+    found = document["devices"]
+    _worst(page, "Devices", found["idlest"], "idlest", found["ranks"], "rank", columns)
 
 
 def _collectives(document: Document, page: Page) -> None:
@@ -160,7 +161,7 @@ def _collectives(document: Document, page: Page) -> None:
     found = document["collectives"]
     timed = any(row["time_ms"] is not None for row in found["longest"][:1])
     order = "longest in total" if timed else "most frequent"
-    _worst(page, "Communication", found, "kind", columns, order)
+    _worst(page, "Communication", found["longest"], order, found["kinds"], "kind", columns)
 
 
 def _timers(document: Document, page: Page) -> None:
@@ -174,7 +175,8 @@ def _timers(document: Document, page: Page) -> None:
         Column("spread", "spread_ms", spare=1),
         Column("slowest rank", "slowest_rank", right=True, spare=2),
     )
-    _worst(page, "Timers", document["timers"], "timer", columns)
+    found = document["timers"]
+    _worst(page, "Timers", found["longest"], "longest", found["kinds"], "timer", columns)
 
 
 def _absent(document: Document, page: Page) -> None:
@@ -244,7 +246,7 @@ def _layers(document: Document, page: Page) -> None:
         Column("", bar),
         Column("trend", _trend, lambda row: WARN if row["trend"] == "rising" else "", spare=1),
     )
-    _worst(page, "Layers", found, "layer", columns)
+    _worst(page, "Layers", found["slowest"], "slowest", found["layers"], "layer", columns)
     for row in found["drifting"]:
         page.prose(f"layer {row['layer']} is {_trend(row)} over the run", style=WARN)
     more = found["drifting_layers"] - len(found["drifting"])
@@ -301,16 +303,21 @@ def _plan(document: Document, page: Page) -> None:
         Column("to hide it", "needed_gbps", style="bold"),
         Column("reason", style=DIM, spare=2),
     )
-    _worst(page, "Planned communication", document["plan"], "kind", columns)
+    found, title = document["plan"], "Planned communication"
+    _worst(page, title, found["largest"], "largest", found["kinds"], "kind", columns)
 
 
 def _worst(
-    page: Page, title: str, found: Document, what: str, columns: Sequence[Column], order: str = ""
+    page: Page,
+    title: str,
+    rows: Sequence[Row],
+    order: str,
+    kinds: int,
+    what: str,
+    columns: Sequence[Column],
 ) -> None:
-    """Print the worst rows of so many, if there are any: the first two entries of `found`."""
-    (_, known), (name, rows), *_ = found.items()
+    """Print the worst rows of so many kinds, if there are any."""
     if rows:
-        total = counted(known, what)
-        worst = f"the {len(rows)} {order or name} of {total}"
-        page.heading(title, worst if len(rows) < known else total)
+        known = counted(kinds, what)
+        page.heading(title, f"the {len(rows)} {order} of {known}" if len(rows) < kinds else known)
         page.table(columns, rows)
