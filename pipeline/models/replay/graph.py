@@ -13,6 +13,8 @@ from tracelake.models.replay.passes import Int32s, Int64s, link, order, times
 
 Times = Sequence[Sequence[int | None]]
 """Times in ns, by step and wanted key; None where nodes wait for each other."""
+GRAPH_ARRAYS = ("nodes", "prev_first", "prev_listed", "groups", "steps", "events")
+"""Fields of a graph that are arrays."""
 
 
 @dataclass(frozen=True)

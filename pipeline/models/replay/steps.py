@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 
 from tracelake.base.packing import packed
 from tracelake.models.columns import Columns
-from tracelake.models.replay.graph import Graph, Times
+from tracelake.models.replay.graph import GRAPH_ARRAYS, Graph, Times
 from tracelake.models.replay.ideals import Ideals
 from tracelake.models.replay.nodes import Nodes
 from tracelake.models.replay.passes import Int32s, Int64s
-from tracelake.models.replay.stored import ArrayFile, Place
+from tracelake.models.replay.stored import ArrayFile, Arrays, Place
 
 # Nodes of steps that are replayed together: what a processor's cache holds of them.
 _TOGETHER = 4096
@@ -89,7 +89,8 @@ class Runs:
         self.streams = True
         self._together = together
         self._file = file
-        self._steps: list[Place] = []
+        # Of steps the place of their arrays, the graphs and whether they are ordered, and the rest.
+        self._steps: list[tuple[Place, dict[str, bool], Mapping[str, Any]]] = []
         self._ideals = Ideals()
         self._kinds: dict[str, int] = {}
         self._lengths: list[tuple[Int64s, Int64s, Int32s]] = []
@@ -119,6 +120,8 @@ class Runs:
             "peers": peers,
             "length_ns": nodes.length_ns,
         }
+        if not equal:
+            arrays["raw_ns"] = raw_ns
         streams = bool((arrays["replicas"] >= 0).all())
         self.streams &= streams
         numbers = rows["step"][nodes.rows]
@@ -144,15 +147,12 @@ class Runs:
             if len(steps) > 1 and not (graph.ordered and paper.ordered):
                 pending += ([step] for step in reversed(steps))
                 continue
-            fields: dict[str, Any] = {name: array[part] for name, array in arrays.items()}
-            fields |= {
-                "raw_ns": fields["length_ns"] if equal else raw_ns[part],
-                "graph": graph,
-                "paper_graph": paper,
-                "numbers": [*zip(runs[first].tolist(), numbers[first].tolist(), strict=True)],
-                "delayed_ns": graph.times(nodes.length_ns[part], delays=nodes.delay_ns[part]),
-            }
-            self._steps.append(self._file.write(fields))
+            self._append(
+                {name: array[part] for name, array in arrays.items()},
+                {"graph": graph} if paper is graph else {"graph": graph, "paper_graph": paper},
+                numbers=[*zip(runs[first].tolist(), numbers[first].tolist(), strict=True)],
+                delayed_ns=graph.times(nodes.length_ns[part], delays=nodes.delay_ns[part]),
+            )
 
     def finish(self) -> None:
         """Compute the ideals: all steps of the runs are there."""
@@ -170,11 +170,36 @@ class Runs:
 
     def __getitem__(self, place: int) -> Steps:
         """Return steps of finished runs; threads may do so at once."""
-        return Steps(ideals=self._ideals, **self._file.read(self._steps[place]))
+        stored, ordered, others = self._steps[place]
+        arrays: dict[str, Any] = self._file.read(stored)
+        graphs = {
+            name: Graph(
+                **{part: arrays.pop(f"{name}.{part}") for part in GRAPH_ARRAYS}, ordered=known
+            )
+            for name, known in ordered.items()
+        }
+        return Steps(
+            graph=graphs["graph"],
+            paper_graph=graphs.get("paper_graph", graphs["graph"]),
+            raw_ns=arrays.pop("raw_ns", arrays["length_ns"]),
+            ideals=self._ideals,
+            **others,
+            **arrays,
+        )
 
     def __iter__(self) -> Iterator[Steps]:
         """Yield the steps of finished runs."""
         return map(self.__getitem__, range(len(self)))
+
+    def _append(self, arrays: Arrays, graphs: Mapping[str, Graph], **others: object) -> None:
+        of_graphs = {
+            f"{name}.{part}": getattr(graph, part)
+            for name, graph in graphs.items()
+            for part in GRAPH_ARRAYS
+        }
+        stored = self._file.write({**arrays, **of_graphs})
+        ordered = {name: graph.ordered for name, graph in graphs.items()}
+        self._steps.append((stored, ordered, others))
 
     def _numbered_kinds(self, kinds: Int32s, names: Sequence[str]) -> Int32s:
         numbers = np.zeros(len(names), np.int32)
