@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tracelake.base.errors import ContractError
 from tracelake.formats.envelope import taken_out
@@ -146,7 +147,7 @@ def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool)
             raw = data[starts[line] : stops[line]].tobytes().decode("utf-8", "surrogateescape")
             whole = _WRONG.sub(" ", raw).encode()  # as long as before
             data[starts[line] : stops[line]] = np.frombuffer(whole, np.uint8)
-    both = pieces(data, starts, stops)
+    both = pieces(data, starts, stops, pa.large_utf8())
     text = pl.Series(both, dtype=pl.String).gather_every(2)
     printed = text
     if prefixed:

@@ -53,16 +53,17 @@ def not_utf8(data: Bytes, starts: Longs, stops: Longs) -> Longs:
     return np.empty(0, np.int64)
 
 
-def pieces(data: Bytes, starts: Longs, stops: Longs) -> pa.LargeStringArray:
+def pieces(data: Bytes, starts: Longs, stops: Longs, kind: pa.DataType) -> pa.Array:
     """Return pieces of text without a copy; every other one is what lies between two of them.
 
     Args:
         starts: Index of each piece's first byte.
         stops: Index behind its last byte, at most that of the next one's first.
+        kind: large_utf8 or large_binary.
     """
     bounds = np.stack([starts, stops], axis=-1).ravel()
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_utf8(), max(0, bounds.size - 1), buffers)
+    return pa.Array.from_buffers(kind, max(0, bounds.size - 1), buffers)
 
 
 @functools.lru_cache(maxsize=32)

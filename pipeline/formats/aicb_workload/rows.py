@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tracelake.kernels.arrow import Mask, not_utf8, text_of
-from tracelake.kernels.numbers import Bytes, Longs
+from tracelake.kernels.arrow import Mask, not_utf8, pieces, text_of
+from tracelake.kernels.numbers import Bytes, Longs, byte_set
 
 FIELDS = 12
 """Fields of a layer row; more are extensions."""
@@ -31,7 +30,8 @@ _NAME, _DEPENDENCY = 0, 1
 _COMMS = (3, 6, 9)
 _NUMBERS = (_DEPENDENCY, 2, 4, 5, 7, 8, 10, 11)  # then time and size by pass, and the update
 _NO_DEPENDENCY = "-1"
-_SIGNS = np.array([n == _DEPENDENCY for n in _NUMBERS])  # how many of each are allowed
+_MINUS, _ONE = _NO_DEPENDENCY.encode()
+_IS_BLANK, _IS_DIGIT = byte_set(b"\t\n\v\f\r "), byte_set(b"0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,44 +112,53 @@ class _Fields:
     """
 
     def __init__(self, lines: pa.LargeBinaryArray) -> None:
+        _, offsets, text = lines.buffers()
         self._lines = lines
-        # Whether they are UTF-8 does not matter to what is done with them here.
-        trimmed = pc.ascii_trim_whitespace(lines.view(pa.large_string()))
-        fields = pc.ascii_split_whitespace(trimmed)
-        self._words = fields.values
-        self._first = fields.offsets.to_numpy()
-        self.count = np.diff(self._first) * (pc.binary_length(trimmed).to_numpy() > 0)
+        self._starts = np.frombuffer(offsets, np.int64)[: len(lines) + 1]
+        self._text = np.frombuffer(text or b"", np.uint8)[: self._starts[-1]]
+        blank = np.concatenate([[True], _IS_BLANK[self._text], [True]])
+        self._edges = np.flatnonzero(blank[1:] != blank[:-1])  # of fields, begin and end in turn
+        first = np.searchsorted(self._edges[::2], self._starts)
+        self._first, self.count = first[:-1], np.diff(first)
 
-    def _of(self, rows: Longs, fields: Sequence[int]) -> pa.LargeStringArray:
-        """Return these fields of rows, row by row."""
-        return self._words.take(pa.array((self._first[rows, None] + np.array(fields)).ravel()))
+    def _bounds(self, rows: Longs, fields: Sequence[int]) -> tuple[Longs, Longs]:
+        """Return begin and end of these fields of rows, shape (rows, fields)."""
+        at = 2 * (self._first[rows, None] + np.array(fields))
+        return self._edges[at], self._edges[at + 1]
+
+    def _words(self, begin: Longs, end: Longs) -> pa.LargeBinaryArray:
+        """Return what lies between these bounds, which rise."""
+        both = pieces(self._text, begin, end, pa.large_binary())
+        return both.take(pa.array(np.arange(0, len(both), 2)))
 
     def texts(self, rows: Longs, fields: Sequence[int]) -> pa.DictionaryArray:
-        """Return these fields of rows, row by row, as text."""
-        words = self._of(rows, fields).view(pa.large_binary()).dictionary_encode()
+        """Return these fields of rows, row by row."""
+        words = self._words(*self._bounds(rows, fields)).dictionary_encode()
         texts = pa.array(map(text_of, words.dictionary.to_pylist()), pa.string())
         return texts.take(words.indices).dictionary_encode()  # two words may have the same text
 
     def numbers(self, rows: Longs) -> tuple[Mask, Longs]:
         """Return which rows have only numbers that fit, and their numbers, (rows, `_NUMBERS`)."""
-        words = self._of(rows, _NUMBERS)
-        digits = pc.ascii_ltrim(words, "-")
-        length, size = (pc.binary_length(text).to_numpy() for text in (digits, words))
-        whole = pc.ascii_is_decimal(digits).to_numpy(zero_copy_only=False)
-        signs = (size - length).reshape(-1, len(_NUMBERS))
-        good = (whole & (length <= _MOST_DIGITS)).reshape(signs.shape).all(axis=1)
-        good &= (signs <= _SIGNS).all(axis=1)
-        values = digits.filter(pa.array(np.repeat(good, len(_NUMBERS)))).cast(pa.uint64())
-        values = values.to_numpy().reshape(-1, len(_NUMBERS))
+        begin, end = self._bounds(rows, _NUMBERS)
+        begin[:, 0] += self._text[begin[:, 0]] == _MINUS
+        others = np.concatenate([[0], np.cumsum(~_IS_DIGIT[self._text])])  # before each byte
+        digits = end - begin
+        whole = (digits > 0) & (digits <= _MOST_DIGITS) & (others[begin] == others[end])
+        good = whole.all(axis=1)
+        words = self._words(begin[good], end[good]).cast(pa.large_string())
+        values = words.cast(pa.uint64()).to_numpy().reshape(-1, len(_NUMBERS))
         fits = (values <= _MOST).all(axis=1)
         good[good] = fits
         return good, values[fits].astype(np.int64)
 
     def attributes(self, rows: Longs, *, customized: bool) -> list[dict[str, str] | None]:
         """Return the fields of rows that are no column, and a dependency, as written."""
-        depends = pc.not_equal(self._of(rows, [_DEPENDENCY]), _NO_DEPENDENCY)
+        (begin,), (end,) = (bound.T for bound in self._bounds(rows, [_DEPENDENCY]))
+        depends = (
+            (self._text[begin] != _MINUS) | (self._text[begin + 1] != _ONE) | (end - begin > 2)
+        )
         found: list[dict[str, str] | None] = [None] * rows.size
-        for k in np.flatnonzero(np.asarray(depends) | (self.count[rows] > FIELDS)).tolist():
+        for k in np.flatnonzero(depends | (self.count[rows] > FIELDS)).tolist():
             fields = [text_of(field) for field in self._lines[rows[k]].as_py().split()]
             own = {} if fields[_DEPENDENCY] == _NO_DEPENDENCY else {"dependency": fields[1]}
             for column, field in enumerate(fields[FIELDS:], FIELDS + 1):
@@ -160,7 +169,4 @@ class _Fields:
 
     def are_utf8(self, rows: Longs) -> Mask:
         """Return which rows are UTF-8."""
-        _, offsets, text = self._lines.buffers()
-        starts = np.frombuffer(offsets, np.int64)[: len(self._lines) + 1]
-        data = np.frombuffer(text or b"", np.uint8)[: starts[-1]]
-        return ~np.isin(rows, not_utf8(data, starts[:-1], starts[1:]))
+        return ~np.isin(rows, not_utf8(self._text, self._starts[:-1], self._starts[1:]))
