@@ -7,11 +7,16 @@ updates as take half a minute. Their rates are rounded too much to give it.
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from tracelake.formats.readers import number, rounded_ns, whole
+from tracelake.formats.readers import rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
-from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, logged_at
+from tracelake.formats.training_log.values import (
+    PRINTED,
+    StepLines,
+    StepValues,
+    logged_at,
+    numbers_of,
+)
 
 # Summaries of an epoch have none of these beginnings.
 _RECORD = (
@@ -45,9 +50,7 @@ class Updates(StepLines):
         if "num_updates" not in pairs or "wall" not in pairs:
             return []
         self.done = whole(pairs["num_updates"], 31)
-        values: dict[str, Any] = {
-            column: number(pairs[key]) for key, column in _COLUMNS.items() if key in pairs
-        }
+        values = numbers_of(pairs, _COLUMNS)
         # The first record has no interval: it prints 0. Until 2019 it is a mean over the epoch.
         if not values.get("tokens_per_s") or "train_inner" not in text:
             values.pop("tokens_per_s", None)

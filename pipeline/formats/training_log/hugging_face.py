@@ -15,13 +15,7 @@ from typing import Any
 from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
-from tracelake.formats.training_log.values import (
-    PRINTED,
-    StepLines,
-    StepValues,
-    gib,
-    value_of,
-)
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, gib, value_of
 
 _BAR = re.compile(
     r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"

@@ -6,10 +6,9 @@ Pairs are separated by commas, and later by blanks. Steps are counted from 0.
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from tracelake.formats.readers import number, rounded_ns
-from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues
+from tracelake.formats.readers import rounded_ns
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, numbers_of
 
 _RECORD = r"\btflops=[^ ,]+[, ]step=[0-9]{1,9}[, ]loss=.*\btgs \(tokens/gpu/second\)=[0-9]"
 _BEGIN = re.compile(_RECORD, re.ASCII)
@@ -38,9 +37,7 @@ class Batches(StepLines):
             return []
         pairs = dict(_PAIR.findall(text, found.start()))
         self.done = int(pairs["step"]) + 1
-        values: dict[str, Any] = {
-            column: number(pairs[key]) for key, column in _COLUMNS.items() if key in pairs
-        }
+        values = numbers_of(pairs, _COLUMNS)
         if "fwd_bwd_time" in pairs:
             values["timers"] = [("fwd_bwd", "own", rounded_ns(pairs["fwd_bwd_time"], 9))]
         return [(self.done, None, values)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
-from tracelake.formats.training_log.values import WAITED, StepLines, StepValues
+from tracelake.formats.training_log.values import WAITED, StepLines, StepValues, numbers_in
 
 _N = r"[0-9.]+(?:e[+-]?[0-9]+)?"
 _AT = r"\[ *(?P<at>\d{1,9})/(?P<of>\d{1,9})"
@@ -204,9 +204,7 @@ class Meters(StepLines):
 
 
 def _values(text: str) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        column: number(found[1]) for column, line in _VALUES if (found := line.search(text))
-    }
+    values = numbers_in(text, _VALUES)
     if found := _MEMORY.search(text):
         values["memory_bytes"] = int(found[1]) << 20
     return values

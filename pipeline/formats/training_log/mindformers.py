@@ -6,10 +6,15 @@ It says the step within the epoch, or of the job where it trains no epochs.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
-from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, logged_at
+from tracelake.formats.training_log.values import (
+    PRINTED,
+    StepLines,
+    StepValues,
+    logged_at,
+    numbers_in,
+)
 
 _LINE = re.compile(
     r".*\{ (?:Epoch:\[ *(\d{1,6})/ *(\d{1,6})\], )?step:\[ *(\d{1,9})/ *(\d{1,9})\],"
@@ -45,8 +50,6 @@ class Losses(StepLines):
             return []
         epoch, epochs, step, steps = (int(digits or 1) for digits in found.groups()[:4])
         self.done, self.total = (epoch - 1) * steps + step, epochs * steps
-        values: dict[str, Any] = {
-            column: number(value[1]) for column, line in _VALUES if (value := line.search(text))
-        }
+        values = numbers_in(text, _VALUES)
         values |= {"loss": number(found[5]), "step_time_ns": rounded_ns(found[6], 6)}
         return [(self.done, None, {"logged_at": logged_at(text)[0], **values})]

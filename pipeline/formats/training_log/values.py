@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
@@ -133,6 +133,24 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
             keys.add(says.name)
             found.setdefault(says.value.column, read_value(says.value, text))
     return found
+
+
+def numbers_of(pairs: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return by column the numbers of a record's pairs, whose keys `columns` has.
+
+    Raises:
+        BadValueError: A value is no number.
+    """
+    return {column: number(pairs[key]) for key, column in columns.items() if key in pairs}
+
+
+def numbers_in(text: str, values: Iterable[tuple[str, re.Pattern[str]]]) -> dict[str, Any]:
+    """Return by column the numbers that expressions find in a record, in their first group.
+
+    Raises:
+        BadValueError: A value is no number.
+    """
+    return {column: number(found[1]) for column, line in values if (found := line.search(text))}
 
 
 def value_of(key: str, text: str) -> dict[str, Any]:
