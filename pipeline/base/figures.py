@@ -6,6 +6,7 @@ A missing value is printed as empty text, and a value that is not zero never as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from types import MappingProxyType
 
@@ -62,7 +63,13 @@ def percent(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """Return a relative change."""
-    return "" if value is None else f"{100 * value:+z,.1f} %"
+    shown = percent(value)
+    return f"+{shown}" if shown[:1].isdigit() else shown
+
+
+def minute(date: datetime | None) -> str:
+    """Return when a run began."""
+    return "" if date is None else f"{date:%Y-%m-%d %H:%M}"
 
 
 def speed(value: float | None) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import duckdb
 
 from tracelake.base.errors import UsageError
-from tracelake.base.figures import count
+from tracelake.base.figures import count, minute
 from tracelake.base.text import some
 from tracelake.models.base import engine_errors
 from tracelake.models.catalog import catalog
@@ -47,8 +47,7 @@ class NamedRun(NamedTuple):
     def __str__(self) -> str:
         """Return what a hint shows: a name that finds this run, and what says which it is."""
         label = "" if self.hash == self.label else self.label
-        date = f"{self.date:%Y-%m-%d %H:%M}" if self.date else ""
-        said = ", ".join(filter(None, [label, date]))
+        said = ", ".join(filter(None, [label, minute(self.date)]))
         return f"{self.hash} ({said})" if said else self.hash
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from tracelake.base.figures import minute
 from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, page_rows
@@ -130,7 +131,7 @@ def _list(
         named = ", ".join(kind.replace("_", " ") for kind in one["problems"])
         named = named or may_run(one["running_until"])
         look = f"attention {one['severity']}"
-        dated = Cell(f"{date:%Y-%m-%d %H:%M}", look="date") if date else Cell("", look="none")
+        dated = Cell(minute(date), look="date" if date else "none")
         lines.append(
             {
                 Head("label"): Cell(one["label"], run_id, look="name", link=link),
