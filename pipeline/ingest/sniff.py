@@ -333,9 +333,11 @@ def _skip_record(skip: Skip, location: str, entry: FileRef | None, members: int 
         location: Of the file, see `location_of`: another ingest may give it another path.
         entry: The file, if the reason holds until it or a format changes; None to sniff again.
     """
-    state = {"members": members, "formats": known_formats()}
+    state: dict[str, Any] = {}
+    if entry:
+        state = {**_stat_record(entry), "members": members, "formats": known_formats()}
     return {
-        **({**_stat_record(entry), **state} if entry else {}),
+        **state,
         "path": skip.path,
         "member": skip.member,
         "reason": skip.reason,

@@ -110,9 +110,9 @@ KNOWN_OPS = len(OPS)
 TRAITS = np.array([*(traits for traits, _, _ in _KNOWN.values()), 0])
 """Traits of these, and behind them of all others."""
 
+# What an operation does, and the pass that it belongs to.
 KINDS = {op.decode(): kind for op, (_, kind, _) in _KNOWN.items() if kind}
 PASSES = {op.decode(): one for op, (_, _, one) in _KNOWN.items() if one}
-"""What an operation does, and the pass that it belongs to."""
 
 LAST_COMMUNICATION = DDP_GRAD_COMM = OPS.index(b"ddp_grad_comm")
 
