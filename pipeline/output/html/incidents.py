@@ -26,18 +26,27 @@ _BARS = 9
 _LINKS = 6
 
 _INCIDENTS = f"""
+    WITH jobs AS (
+        SELECT config, label, max(run_date) AS run_date
+        FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id)
+        GROUP BY config, label
+    )
     SELECT i.*, l.size
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
-    WHERE list_has_any(i.run_ids, (SELECT list(run_id) FROM {PAGE_RUNS}))
+    JOIN runs AS o ON o.run_id = i.latest_run
+    WHERE i.incident IN (
+            SELECT incident FROM (SELECT incident, unnest(run_ids) AS run_id FROM incidents)
+            SEMI JOIN {PAGE_RUNS} USING (run_id)
+        )
         -- What goes on in jobs of the page, though none of its runs shows it.
         OR i.open AND (
             i.runs_unit = 'test' AND $1
             OR EXISTS (
-                FROM runs AS r SEMI JOIN {PAGE_RUNS} USING (run_id)
-                JOIN runs AS o ON o.run_id = i.latest_run AND o.config = r.config
-                -- Of a job whose size is not known the label tells which it is.
-                WHERE r.run_date >= i.since AND (i.config = o.config OR r.label = o.label)
+                FROM jobs AS j
+                WHERE j.config = o.config AND j.run_date >= i.since
+                    -- Of a job whose size is not known the label tells which it is.
+                    AND (i.config = o.config OR j.label = o.label)
             )
         )
     ORDER BY {MOST_URGENT_FIRST}
