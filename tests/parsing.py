@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +112,7 @@ def parse(
     gap_seconds: float = GAP_SECONDS,
     run_name: str | None = None,
     empty_last: bool = False,
+    together: bool = False,
 ) -> Parsed:
     """Parses decompressed files by path.
 
@@ -118,7 +120,7 @@ def parse(
     long lines, and at most `block_size` bytes beyond that, small sources together; the buffer is
     overwritten after each feed, so a parser that keeps a view of it is found out. `run_name` is
     what a --run-pattern would say of every file. With `empty_last` the block that says `last` holds
-    no line.
+    no line. With `together` the runs are small ones, which are all fed before they are finished.
     """
     fmt = format_named(chosen) if isinstance(chosen, str) else chosen
     facts = [
@@ -127,19 +129,25 @@ def parse(
     ]
     groups = fmt.group(facts, gap_seconds)
     assert sorted(f.path for g in groups for f in g) == sorted(files), "each file in one run"
-    runs = []
+    fed = []
     for group in groups:
         sources = tuple(sorted(group, key=lambda f: f.path))
         named = {k: v for f in sources for k, v in f.topology.items()}
-        run = Run(sources, named, {k: v for f in sources for k, v in f.given.items()})
+        run = Run(sources, named, {k: v for f in sources for k, v in f.given.items()}, together)
         data = [files[f.path] for f in sources]
-        runs.append(_parse_run(fmt, run, data, block_size, empty_last=empty_last))
-    return Parsed(tuple(runs))
+        fed.append(_feed(fmt, run, data, block_size, empty_last=empty_last))
+        if not together:
+            next(fed[-1])
+    parsers = [next(one) for one in fed] if together else []
+    if fmt.prepare and parsers:
+        fmt.prepare(parsers)
+    return Parsed(tuple(next(one) for one in fed))
 
 
-def _parse_run(
+def _feed(
     fmt: Format, run: Run, data: list[bytes], block_size: int, *, empty_last: bool
-) -> ParsedRun:
+) -> Iterator[Any]:
+    """Yields the parser of a run that has all chunks, then what it made of them."""
     ledger = Ledger()
     parser = fmt.parser(run, ledger)
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in (*fmt.tables, "rejects")}
@@ -158,6 +166,7 @@ def _parse_run(
         parser.feed(chunk)
         chunk.data[:] = 0xFF
         collect()
+    yield parser
     facts = parser.finish()
     collect(everything=True)
     batches["faults"] = ledger.fault_batches()
@@ -166,7 +175,7 @@ def _parse_run(
         for name, ready in batches.items()
     }
     _check_accounts(fmt, ledger, data, found)
-    return ParsedRun(run, found, ledger, facts)
+    yield ParsedRun(run, found, ledger, facts)
 
 
 def _blocks(

@@ -295,6 +295,8 @@ class Format:
             of that one.
         clock_tick_ns: Resolution of its times; None where that is not known.
         earlier: SQL of columns that parts of earlier versions lack, by table and column.
+        prepare: Called with the parsers of several small runs, which all have their chunks, before
+            they are finished one by one: does at once what each would do by itself.
     """
 
     name: str
@@ -317,6 +319,7 @@ class Format:
     preamble_of: tuple[str, ...] = ()
     clock_tick_ns: int | None = None
     earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    prepare: Callable[[Sequence[Any]], None] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ContractError` for a name or tables that no format can have."""

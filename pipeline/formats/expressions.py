@@ -30,7 +30,8 @@ _MATCHED = "_matched"
 _RETURN, _ESCAPE = b"\r\x1b"
 _WRONG = re.compile(r"[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
 _EXPONENT = r"^-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]{1,2}$"
-_SLICE_BYTES = 4 << 20
+SLICE_BYTES = 4 << 20
+"""Text that is matched at once; a line may be longer."""
 _MOST = 2**63 - 1
 # What \d and the like mean in polars is not ASCII.
 _ASCII = {
@@ -87,6 +88,9 @@ class LineSlice(NamedTuple):
     stops: Longs
 
 
+NO_LINES = LineSlice(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 @dataclass(frozen=True, slots=True)
 class Matches:
     """The lines of a slice that match an expression.
@@ -100,6 +104,12 @@ class Matches:
     at: Longs
     values: pl.DataFrame
     bad: Longs
+
+    def between(self, first: int, stop: int) -> Matches:
+        """Return those among some lines, which are counted from the first of them."""
+        low, high = np.searchsorted(self.at, (first, stop))
+        values = self.values[low:high] if self.values.width else self.values
+        return Matches(self.at[low:high] - first, values, _between(self.bad, first, stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,16 @@ class Found:
     matches: tuple[Matches, ...]
     rest: Longs
     not_utf8: Longs
+
+    def between(self, first: int, stop: int) -> Found:
+        """Return what was found in some of the lines, which are counted from the first of them."""
+        matches = tuple(one.between(first, stop) for one in self.matches)
+        return Found(matches, *(_between(at, first, stop) for at in (self.rest, self.not_utf8)))
+
+
+def _between(numbers: Longs, first: int, stop: int) -> Longs:
+    low, high = np.searchsorted(numbers, (first, stop))
+    return numbers[low:high] - first
 
 
 def expression(pattern: str, groups: Sequence[Group], *, text: bool = False) -> Expression:
@@ -188,7 +208,7 @@ def _refused(
             every = np.sort(np.concatenate([matches[number].at, at[hit]]))
             matches[number] = dataclasses.replace(matches[number], at=every)
         at, text = at[~hit], text.filter(pl.Series(~hit))
-    return np.concatenate([*refused, at])
+    return np.sort(np.concatenate([*refused, at]))
 
 
 def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Series]:
@@ -283,13 +303,25 @@ def sliced(data: Bytes, start: int, ends: Longs) -> Iterator[LineSlice]:
     """
     first = 0
     while first < ends.size:
-        last = max(int(np.searchsorted(ends, start + _SLICE_BYTES)), first + 1)
+        last = max(int(np.searchsorted(ends, start + SLICE_BYTES)), first + 1)
         behind = ends[first:last] - start
         part = data[start : start + int(behind[-1])]
         starts = np.concatenate([[0], behind[:-1] + 1])
         ended = (behind > starts) & (data[ends[first:last] - 1] == _RETURN)
         yield LineSlice(part, starts, behind - ended)
         start, first = int(ends[last - 1]) + 1, last
+
+
+def joined(slices: Sequence[LineSlice]) -> LineSlice:
+    """Return the lines of several slices as one."""
+    if len(slices) == 1:
+        return slices[0]
+    newline = np.frombuffer(b"\n", np.uint8)
+    data = np.concatenate([part for lines in slices for part in (lines.data, newline)])
+    firsts = np.cumsum([0, *(lines.data.size + 1 for lines in slices[:-1])])
+    moved = [(one.starts + at, one.stops + at) for one, at in zip(slices, firsts, strict=True)]
+    starts, stops = map(np.concatenate, zip(*moved, strict=True))
+    return LineSlice(data, starts, stops)
 
 
 def find_all(

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from tracelake.base.packing import packed
 from tracelake.formats import Chunk, Run, RunFacts, Span
-from tracelake.formats.expressions import Found, LineSlice, Matches, find_all, null_row, sliced
+from tracelake.formats.expressions import (
+    NO_LINES,
+    SLICE_BYTES,
+    Found,
+    LineSlice,
+    Matches,
+    find_all,
+    joined,
+    null_row,
+    sliced,
+)
 from tracelake.formats.ledger import Fault, Ledger
 from tracelake.formats.lines import (
     BAD_VALUE,
@@ -26,7 +40,7 @@ from tracelake.formats.lines import (
     Reject,
     Row,
 )
-from tracelake.formats.many_lines import ManyLines
+from tracelake.formats.many_lines import AlikeLines, ManyLines
 from tracelake.formats.readers import BadValueError, Reader
 from tracelake.kernels.numbers import Longs
 from tracelake.schema.tables import tables
@@ -35,12 +49,83 @@ _AT = "_at"
 _TEXT = "text"
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Lines of a file.
+
+    Attributes:
+        line: Number of the first in the file.
+        offset: Of its first byte in the decompressed file.
+    """
+
+    lines: LineSlice
+    source_id: int
+    line: int
+    offset: int
+
+    def copied(self) -> _Piece:
+        """Return the same with bytes of its own: those of a chunk change."""
+        return dataclasses.replace(self, lines=self.lines._replace(data=self.lines.data.copy()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """What was found in a piece.
+
+    Attributes:
+        at: Numbers of the lines of the reader in the piece, and `texts` these.
+        alike: The lines of readers in this and other pieces.
+        first: Number of the first of `at` among them.
+    """
+
+    found: Found
+    at: Sequence[int]
+    texts: Sequence[str]
+    alike: AlikeLines
+    first: int
+
+
+def prepare(parsers: Sequence[LineParser]) -> None:
+    """Match the lines that parsers of one format wait with.
+
+    To match the lines of a hundred small files takes little longer than those of one.
+    """
+    pieces = [piece for parser in parsers for piece in parser.waiting]
+    matched = _matched(parsers[0].format, pieces)
+    for parser in parsers:
+        parser.matched = list(itertools.islice(matched, len(parser.waiting)))
+
+
+def _matched(fmt: LineFormat, pieces: Iterable[_Piece]) -> Iterator[_Matched]:
+    """Yield what was found in each piece; small ones are matched together."""
+    groups = [*packed(pieces, (lambda piece: piece.lines.data.size, SLICE_BYTES))]
+    slices = [joined([piece.lines for piece in group]) for group in groups]
+    every = find_all(slices, fmt.expressions, prefixed=fmt.prefixed)
+    for group, found in zip(groups, every, strict=True):
+        at, texts = _records(fmt.lines, found)
+        alike = AlikeLines(texts)
+        stop, last = 0, 0
+        for piece in group:
+            begin, stop = stop, stop + piece.lines.starts.size
+            first, last = last, bisect_left(at, stop, last)
+            here = found if len(group) == 1 else found.between(begin, stop)
+            own = [number - begin for number in at[first:last]]
+            yield _Matched(here, own, texts[first:last].to_list(), alike, first)
+
+
 class LineParser:
-    """The parser of the files of one run."""
+    """The parser of the files of one run.
+
+    Attributes:
+        waiting: Lines of a small run, which wait to be matched with those of others.
+        matched: What was found in them, once that is done.
+    """
 
     def __init__(self, fmt: LineFormat, run: Run, ledger: Ledger) -> None:
+        self.format = fmt
+        self.waiting: list[_Piece] = []
+        self.matched: list[_Matched] = []
         self._run = run
-        self._fmt = fmt
         self._reader: Reader | None = None
         self._found: list[RunFacts] = []  # of the files before
         self._kinds = fmt.lines
@@ -51,15 +136,16 @@ class LineParser:
         self._ready: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def feed(self, chunk: Chunk) -> None:
-        """Read the lines of a chunk."""
-        for span, ends in chunk.lines():
-            if span.source_id != self._source_id:
-                self._source_id, self._carried = span.source_id, {}
-                if self._fmt.reader:
-                    if self._reader:
-                        self._found.append(self._reader.finish())
-                    self._reader = self._fmt.reader(self._run.sources[span.source_id])
-            self._read(chunk.data, span, ends)
+        """Read the lines of a chunk, or keep those of a small run."""
+        pieces = [
+            piece for span, ends in chunk.lines() for piece in self._pieces(chunk, span, ends)
+        ]
+        if not self._run.together:
+            self._read(pieces, _matched(self.format, pieces))
+            return
+        self.waiting += [piece.copied() for piece in pieces]
+        if sum(piece.lines.data.size for piece in self.waiting) > SLICE_BYTES:
+            self._read_waiting()
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Return the rows that are ready, by table."""
@@ -68,30 +154,50 @@ class LineParser:
 
     def finish(self) -> RunFacts:
         """Return the facts of the run: what its reader says, of several files joined."""
+        self._read_waiting()
         if self._reader is None:
             return RunFacts()
-        return self._fmt.join([*self._found, self._reader.finish()])
+        return self.format.join([*self._found, self._reader.finish()])
 
-    def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
+    def _pieces(self, chunk: Chunk, span: Span, ends: Longs) -> Iterator[_Piece]:
+        """Yield the lines of a span, at least one piece; one that was cut is no line."""
         if ends.size and ends[-1] == span.stop and not span.compressed:
             start = int(ends[-2]) + 1 if ends.size > 1 else span.start
-            raw = data[start : span.stop].tobytes()
+            raw = chunk.data[start : span.stop].tobytes()
             self._ledger.unfinished(span.source_id, span.line + ends.size - 1, raw)
             ends = ends[:-1]
-        slices = list(sliced(data, span.start, ends))
         line, offset = span.line, span.offset
-        every = find_all(slices, self._expressions, prefixed=self._fmt.prefixed)
-        for lines, found in zip(slices, every, strict=True):
-            self._take(lines, found, line, offset)
+        for lines in [*sliced(chunk.data, span.start, ends)] or [NO_LINES]:
+            yield _Piece(lines, span.source_id, line, offset)
             line += lines.starts.size
             offset += lines.data.size + 1
 
-    def _take(self, lines: LineSlice, found: Found, line: int, offset: int) -> None:
-        """Count the lines of a slice and make its rows."""
+    def _read_waiting(self) -> None:
+        pieces, self.waiting = self.waiting, []
+        matched, self.matched = self.matched, []
+        self._read(pieces, matched or _matched(self.format, pieces))
+
+    def _read(self, pieces: Sequence[_Piece], matched: Iterable[_Matched]) -> None:
+        for piece, found in zip(pieces, matched, strict=True):
+            if piece.source_id != self._source_id:
+                self._begin(piece.source_id)
+            self._take(piece, found)
+
+    def _begin(self, source_id: int) -> None:
+        """Begin a file."""
+        self._source_id, self._carried = source_id, {}
+        if self.format.reader:
+            if self._reader:
+                self._found.append(self._reader.finish())
+            self._reader = self.format.reader(self._run.sources[source_id])
+
+    def _take(self, piece: _Piece, matched: _Matched) -> None:
+        """Count the lines of a piece and make its rows."""
+        lines, found, line = piece.lines, matched.found, piece.line
         account = self._ledger.source(self._source_id)
         rejects = [(i, NOT_UTF8) for i in found.not_utf8.tolist()]
         rejects += [(i, UNKNOWN) for i in found.rest.tolist()]
-        rejects += self._read_records(found, line)
+        rejects += self._read_records(matched, line)
         contexts = list(self._contexts(found))
         frames: defaultdict[str, list[pl.DataFrame]] = defaultdict(list)
         for kind, matches in zip(self._kinds, found.matches, strict=True):
@@ -116,18 +222,18 @@ class LineParser:
         for i, reason in sorted(rejects):
             start = int(lines.starts[i])
             raw = lines.data[start : lines.stops[i]].tobytes()
-            self._ledger.reject(self._source_id, line + i, offset + start, reason, raw)
+            self._ledger.reject(self._source_id, line + i, piece.offset + start, reason, raw)
 
-    def _read_records(self, found: Found, line: int) -> list[tuple[int, str]]:
+    def _read_records(self, matched: _Matched, line: int) -> list[tuple[int, str]]:
         """Make the rows of the reader's lines; return the lines that it rejects, with reasons."""
         if self._reader is None:
             return []
         account = self._ledger.source(self._source_id)
-        at, texts = _records(self._kinds, found)
+        at = matched.at
         rejects: list[tuple[int, str]] = []
         rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        many = ManyLines(self._reader, texts)
-        for i, (place, text) in enumerate(zip(at, texts.to_list(), strict=True)):
+        many = ManyLines(self._reader, matched.alike, matched.first)
+        for i, (place, text) in enumerate(zip(at, matched.texts, strict=True)):
             if many.takes(i):
                 continue
             made = self._read_record(self._reader, text, line + place)

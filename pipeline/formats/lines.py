@@ -62,6 +62,7 @@ from tracelake.schema.tables import tables
 
 if TYPE_CHECKING:  # polars is imported when the first file of such a format is parsed
     from tracelake.formats.expressions import Expression
+    from tracelake.formats.line_parser import LineParser
 
 _DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _TYPES = {"INTEGER", "BIGINT", "DOUBLE", "VARCHAR"}
@@ -203,6 +204,7 @@ class LineFormat(Format):
             places=places,
             preamble_of=preamble_of,
             dated_by="name" if stamp is None else "content",
+            prepare=_prepare,
         )
         object.__setattr__(self, "heading", heading)
         object.__setattr__(self, "lines", tuple(_joined(lines)))
@@ -245,6 +247,12 @@ def _parser(fmt: LineFormat, run: Run, ledger: Ledger) -> Parser:
     from tracelake.formats.line_parser import LineParser  # noqa: PLC0415 - imports polars
 
     return LineParser(fmt, run, ledger)
+
+
+def _prepare(parsers: Sequence[LineParser]) -> None:
+    from tracelake.formats.line_parser import prepare  # noqa: PLC0415 - imports polars
+
+    prepare(parsers)
 
 
 def _facts(stamp: Callable[[bytes], datetime | None] | None, path: str, head: bytes) -> FileFacts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, Overflow
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -94,12 +94,12 @@ class Alike:
 class ManyReader(Reader, Protocol):
     """Reads lines that are alike together, and others one by one."""
 
-    def read_many(self, texts: pl.Series, first: int) -> Alike | None:
-        """Return those of some lines that are like the latest that was read alone, if any can be.
+    @property
+    def keys(self) -> Hashable | None:
+        """What tells the lines that are like the latest that was read alone, if any can be."""
 
-        Args:
-            first: Number of the line from which on they are wanted, and counted.
-        """
+    def read_many(self, texts: pl.Series) -> Alike:
+        """Return those of some lines that have these keys, which this file need not have."""
 
     def take(self, alike: Alike, place: int) -> Mapping[str, Any] | None:
         """Return the columns of a line that depend on those before it; None to read it alone.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -161,6 +163,20 @@ class FencedParser:
             if batch is None:
                 return
             yield batch
+
+    @classmethod
+    def prepare(cls, parsers: Sequence[FencedParser]) -> None:
+        """Let formats do at once what the parsers of several runs would do one by one.
+
+        If that fails, each does it by itself, and the run that it fails for is left out.
+        """
+        by_format: dict[str, list[FencedParser]] = defaultdict(list)
+        for parser in parsers:
+            by_format[parser._plan.format.name].append(parser)
+        for some in by_format.values():
+            if prepare := some[0]._plan.format.prepare:
+                with contextlib.suppress(ParserFailedError), some[0].fence():
+                    prepare([parser._parser for parser in some])
 
     def fence(self) -> Fence:
         """Fence code of the format about what was read last."""

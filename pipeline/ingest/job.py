@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from tracelake.base.files import remove
 from tracelake.base.metrics import phase
 from tracelake.execution.jobs import require, work_folder
 from tracelake.formats.ledger import Ledger
-from tracelake.ingest.batches import Batch, Bundle
+from tracelake.ingest.batches import Batch
 from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan
@@ -38,6 +38,9 @@ from tracelake.lake.manifest import RunEntry, generation_of
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import PARTITION_KEY
 from tracelake.storage.store_path import is_uri
+
+# Text of small runs that are read before they are finished together.
+_WAITING_BYTES = 4 << 20
 
 Advance = Callable[[int, int, int], None]
 
@@ -96,24 +99,22 @@ def parse_batch(
     """
     folder = Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
     together = Together(folder, helper)
-    results = [
-        result
-        for bundle in batch
-        for result in _parse_bundle(bundle, options, folder, helper, advance, together)
-    ]
+    results: list[RunResult] = []
+    waiting: list[_RunWork] = []
+    for bundle in batch:
+        works = [_RunWork(plan, folder, helper, advance, together) for plan in bundle]
+        _read_bundle(works)
+        waiting += works
+        small = all(work.plan.together for work in works)
+        if not small or sum(work.bytes for work in waiting) > _WAITING_BYTES:
+            results += _finish(waiting, options)
+            waiting = []
+    results += _finish(waiting, options)
     together.close()
     return [together.placed(result) for result in results]
 
 
-def _parse_bundle(
-    bundle: Bundle,
-    options: Options,
-    staging: Path,
-    helper: Executor,
-    advance: Advance,
-    together: Together,
-) -> list[RunResult]:
-    works = [_RunWork(plan, staging, helper, advance, together) for plan in bundle]
+def _read_bundle(works: Sequence[_RunWork]) -> None:
     packed: dict[str, dict[int, tuple[_RunWork, int, FileRef]]] = defaultdict(dict)
     for work in works:
         sources = list(enumerate(work.plan.sources))
@@ -128,6 +129,11 @@ def _parse_bundle(
         passing = ((*wanted[i], stream) for i, stream in members)
         for work, own in itertools.groupby(passing, key=lambda member: member[0]):
             work.read(Source(i, entry, stream) for _, i, entry, stream in own)
+
+
+def _finish(works: Sequence[_RunWork], options: Options) -> list[RunResult]:
+    """Return the results of runs that were read."""
+    FencedParser.prepare([work.parser for work in works if work.failure is None])
     return [work.finish(options) for work in works]
 
 
@@ -139,8 +145,8 @@ class _RunWork:
     ) -> None:
         self.plan = plan
         self._ledger = Ledger()
-        self._parser = FencedParser(plan, self._ledger)
-        self._failure: ParserFailure | None = None
+        self.parser = FencedParser(plan, self._ledger)
+        self.failure: ParserFailure | None = None
         self._together = together
         self._rows: dict[str, list[pa.RecordBatch]] = defaultdict(list)  # of a small run
         self._writer: PartWriter | None = None
@@ -151,54 +157,58 @@ class _RunWork:
         self._helper = helper
         self._advance = advance
         self._reads: dict[int, Read] = {}
+        self._rejected = 0  # lines that were told of
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of text that were read."""
+        return sum(read.bytes for read in self._reads.values())
 
     def read(self, sources: Iterable[Source]) -> None:
         """Feed sources to the parser and its rows to the writer, unless the parser has failed."""
-        if self._failure is None:
+        if self.failure is None:
             try:
                 self._read(sources)
             except ParserFailedError as error:
-                self._failure = error.failure
+                self.failure = error.failure
 
     def finish(self, options: Options) -> RunResult:
         """End the run; the result of a parser that has failed has a failure and no parts."""
-        if self._failure is None:
+        if self.failure is None:
             try:
                 return self._finish(options)
             except ParserFailedError as error:
-                self._failure = error.failure
+                self.failure = error.failure
         if self._writer:
             for path in self._writer.close(partition_of(self.plan.format.name, None)).values():
                 remove(path)
-        return RunResult.of(self.plan, usable=False, failure=self._failure)
+        return RunResult.of(self.plan, usable=False, failure=self.failure)
 
     def _read(self, sources: Iterable[Source]) -> None:
         long_lines = self.plan.format.long_lines
         reader = ChunkReader(sources, self._ledger, cut_lines=long_lines)
         # Closed at once if the parser fails, because this thread's next job reuses the buffers.
         with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
-            before = self._ledger.rejected
             for chunk, weight in chunks:
                 with phase("parse"):
-                    self._parser.feed(chunk)
+                    self.parser.feed(chunk)
                 self._write()
-                rejected = self._ledger.rejected
-                self._advance(weight, sum(s.last for s in chunk.spans), rejected - before)
-                before = rejected
+                self._say(weight, sum(s.last for s in chunk.spans))
         self._reads |= reader.found
 
     def _finish(self, options: Options) -> RunResult:
         """Add the remaining rows, line counts, and the run's own row."""
         with phase("parse"):
-            facts = self._parser.finish()
+            facts = self.parser.finish()
         self._write(everything=True)
+        self._say(0, 0)
         copies = ((source_id, file) for file, source_id in self.plan.duplicates)
         rows, records = [], []
         for number, (source_id, file) in enumerate((*enumerate(self.plan.sources), *copies)):
             row = self._source_row(number, source_id, file)
             rows.append(row)
             records.append(file.record(row))
-        with self._parser.fence():  # the values are the parser's
+        with self.parser.fence():  # the values are the parser's
             if facts.held and not self.plan.together:
                 raise ValueError("rows are held back of a run that is not `together`")
             run = run_row(self.plan, facts, options.fabric)
@@ -231,7 +241,7 @@ class _RunWork:
         )
         return RunResult.of(
             self.plan,
-            bytes=sum(read.bytes for read in self._reads.values()),
+            bytes=self.bytes,
             lines=sum(count.lines for count in counts),
             rows=sum(count.rows for count in counts),
             rejected=rejected,
@@ -244,11 +254,17 @@ class _RunWork:
             staged=staged,
         )
 
+    def _say(self, weight: int, files: int) -> None:
+        """Tell of bytes and files that are done, and of the lines rejected since."""
+        rejected = self._ledger.rejected
+        self._advance(weight, files, rejected - self._rejected)
+        self._rejected = rejected
+
     def _write(self, *, everything: bool = False) -> None:
-        for table, batches in self._parser.drain().items():
+        for table, batches in self.parser.drain().items():
             self._add(table, batches)
         rejects = self._ledger.drain_rejects(everything=everything)
-        self._add("rejects", self._parser.fenced(rejects))
+        self._add("rejects", self.parser.fenced(rejects))
 
     def _add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
         if self._writer is None:

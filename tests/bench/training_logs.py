@@ -1,7 +1,8 @@
-"""Training logs of 20 jobs of a trainer, from bytes to Parquet, beside a user's own script.
+"""Training logs of a trainer, of 20 jobs or of many short ones, beside a user's own script.
 
-The script matches an expression for step, time or speed, and loss alone, in one process. tracelake
-reads all that a record says, which steps it covers, and what its job says of itself.
+From bytes to Parquet. The script matches an expression for step, time or speed, and loss alone, in
+one process. tracelake reads all that a record says, which steps it covers, and what its job says of
+itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.bench.measure import Candidate, WrongAnswerError, run_rounds, tracela
 
 NAME = "training_logs"
 _JOBS = 20
+_SHORT = 50  # lines of a short job
 _START = datetime(2026, 1, 5)
 _PLAIN = """
 import re, sys
@@ -78,18 +80,23 @@ _TRAINERS = (
 
 
 def run(settings: Settings) -> list[Result]:
-    """Measures the logs of each trainer."""
-    return [row for trainer in _TRAINERS for row in _measure(settings, trainer)]
+    """Measures the logs of each trainer, and short ones of the first."""
+    found = []
+    for trainer, short in (*((one, False) for one in _TRAINERS), (_TRAINERS[0], True)):
+        every = settings.size_bytes // len(trainer.line(1, _START, 1500.0, 2.5))
+        jobs = max(1, every // _SHORT) if short else _JOBS
+        name = f"{trainer.name}, {_SHORT} lines each" if short else trainer.name
+        found += _measure(settings, trainer, name, jobs, every // jobs)
+    return found
 
 
-def _written(settings: Settings, trainer: Trainer) -> tuple[Path, int]:
-    """Return a folder with the logs of jobs, written anew, and their lines."""
-    folder = settings.work / NAME / trainer.name
+def _written(settings: Settings, trainer: Trainer, name: str, jobs: int, lines: int) -> Path:
+    """Return a folder with the logs of jobs, written anew."""
+    folder = settings.work / NAME / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     noise = np.random.default_rng(1)
-    lines = settings.size_bytes // _JOBS // len(trainer.line(1, _START, 1500.0, 2.5))
-    for job in range(_JOBS):
+    for job in range(jobs):
         ms, loss = noise.normal(1500, 15, lines), noise.normal(2.5, 0.1, lines)
         at = _START + timedelta(days=job)
         ends = np.cumsum(ms)
@@ -98,13 +105,15 @@ def _written(settings: Settings, trainer: Trainer) -> tuple[Path, int]:
             for n in range(lines)
         )
         (folder / f"pretrain-{job}.log").write_text(text)
-    return folder, lines
+    return folder
 
 
-def _measure(settings: Settings, trainer: Trainer) -> Iterator[Result]:
-    logs, lines = _written(settings, trainer)
+def _measure(
+    settings: Settings, trainer: Trainer, name: str, jobs: int, lines: int
+) -> Iterator[Result]:
+    logs = _written(settings, trainer, name, jobs, lines)
     warm(logs.iterdir())
-    expected = f"{_JOBS * lines} {_JOBS * lines * (lines + 1) // 2}"
+    expected = f"{jobs * lines} {jobs * lines * (lines + 1) // 2}"
 
     def check(folder: Path, _: str) -> None:
         query = "SELECT count(*) || ' ' || sum(step) FROM train_steps WHERE loss IS NOT NULL"
@@ -132,7 +141,7 @@ def _measure(settings: Settings, trainer: Trainer) -> Iterator[Result]:
     size = sum(log.stat().st_size for log in logs.iterdir())
     for one in measured:
         role = Role.OURS if one is ours else Role.PEER
-        yield Result(NAME, trainer.name, one.name, role, samples[one.name], size / 1e6)
+        yield Result(NAME, name, one.name, role, samples[one.name], size / 1e6)
 
 
 BENCH = Bench(NAME, __doc__ or "", run)

@@ -134,6 +134,30 @@ def test_any_bytes_are_read_as_python_does(name: str) -> None:
         assert repr(read(fmt, data, size)) == repr(wanted), (number, data)
 
 
+@FORMATS
+def test_small_files_are_read_together_as_each_is_alone(name: str) -> None:
+    fmt, files = EVERY[name]
+    random = Random(name)
+    names = [f"{a}{b}.log" for a in "abcdefgh" for b in "pqrst"]  # without numbers, as of ranks
+    data = {name: mutated(random.choice(files) * random.choice((1, 9)), random) for name in names}
+    data |= {"ap.log": b"\n", "aq.log": b""}
+    runs = parse(fmt, data, together=True).runs
+    assert len(runs) == len(data)
+    for run in runs:
+        path = run.run.sources[0].path
+        alone = parse(fmt, {path: data[path]}).only
+        assert repr(as_read(fmt, run)) == repr(stored(read_by_python(fmt, data[path]))), path
+        assert repr(run.facts) == repr(alone.facts), path
+        assert run.ledger.sources == alone.ledger.sources, path
+
+
+def test_no_letter_is_made_of_the_end_of_one_file_and_the_beginning_of_the_next() -> None:
+    fmt, _ = EVERY["torchtitan_spans"]
+    runs = parse(fmt, {"a.log": b"x\xc3\n", "b.log": b"\xa9x\n"}, together=True).runs
+    rejects = [(path, reason) for run in runs for path, _, _, reason, _ in run.rejects()]
+    assert rejects == [("a.log", "not_utf8"), ("b.log", "not_utf8")]
+
+
 def test_a_message_that_is_not_utf8_is_a_message() -> None:
     said = [
         "Ger\xe4t 0 bereit",

@@ -42,6 +42,7 @@ from tracelake.formats.training_log.values import (
     StepLines,
     gib,
     logged_at,
+    parted,
     printed_time,
     value_of,
     values_of,
@@ -168,14 +169,20 @@ class _Reader:
             rows.sort(key=lambda row: row[0] != "train_steps")  # table by table
         return [*self._job.changes(), *rows] if rows else rows
 
-    def read_many(self, texts: pl.Series, first: int) -> Records | None:
-        """Return the records among some lines that have the keys of the latest."""
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """What the keys of the latest record are called, and these."""
         if self._keys is None:
             return None
+        called, keys = self._keys
+        return called, *("".join(parted(key)[:2]) for key in keys)
+
+    def read_many(self, texts: pl.Series) -> Records:
         from tracelake.formats.training_log.alike import FORMS  # noqa: PLC0415 - imports polars
 
-        called, keys = self._keys
-        return FORMS[called](keys, texts[first:])
+        assert self.keys is not None
+        called, *keys = self.keys
+        return FORMS[called](keys, texts)
 
     def take(self, alike: Records, place: int) -> dict[str, Any] | None:
         """Return when a record was printed, and the steps that it covers."""
