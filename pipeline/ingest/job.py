@@ -101,14 +101,15 @@ def parse_batch(
     together = Together(folder, helper)
     results: list[RunResult] = []
     waiting: list[_RunWork] = []
+    size = 0
     for bundle in batch:
         works = [_RunWork(plan, folder, helper, advance, together) for plan in bundle]
         _read_bundle(works)
         waiting += works
-        small = all(work.plan.together for work in works)
-        if not small or sum(work.bytes for work in waiting) > _WAITING_BYTES:
+        size += sum(work.bytes for work in works)
+        if size > _WAITING_BYTES or not all(work.plan.together for work in works):
             results += _finish(waiting, options)
-            waiting = []
+            waiting, size = [], 0
     results += _finish(waiting, options)
     together.close()
     return [together.placed(result) for result in results]
