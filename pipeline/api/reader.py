@@ -146,6 +146,8 @@ class OpenLake:
     def ask(self, name: str, run: str | None = None, **params: object) -> duckdb.DuckDBPyRelation:
         """Return the answer to a saved question; `tracelake examples` lists them.
 
+        A question with the parameter `top` gives so many rows at most, 20 or so unless given.
+
         Example::
 
             lake.ask("slow_ranks", run="latest", top=5).df()

@@ -41,7 +41,7 @@ def query(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Run a saved query; see `examples`.",
+            help="Run a saved question; see `examples`.",
             autocompletion=complete_example,
         ),
     ] = None,
@@ -61,14 +61,16 @@ def query(
     ] = None,
 ) -> None:
     """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
+    from tracelake.warehouse.results import ONE_RESULT
     from tracelake.warehouse.running import run_query
 
     form = options.format_of_rows(output_format, output)
     limit = None if memory is None else parse_size(memory)
     opened = open_lake(lake, output)
     text, values = _read_query(opened, sql, file, example, parameters or ())
+    only = ONE_RESULT.get(form)
     with query_limit(limit):
-        answer = run_query(opened, text, values, timeout=timeout, memory=limit)
+        answer = run_query(opened, text, values, timeout=timeout, memory=limit, only=only)
         print_table(answer, form, output)
 
 
@@ -116,18 +118,17 @@ def answer(
             raise UsageError("the run is given twice", hint="leave out --param run=")
         given["run"] = read(opened, "the run", lambda con: resolve_run(con, run))
     values = _bind(opened, saved, given) if run is None else saved.bind(given)
-    rows = run_query(opened, saved.sql, values)
-    if output is not None or form != "table":
-        print_table(rows, form, output)
-        return
-    (found,) = (reader.read_all() for reader in rows)
-    if not found.num_rows:
+    (found,) = (reader.read_all() for reader in run_query(opened, saved.sql, values))
+    drawn, cut = output is None and form == "table", found.num_rows == values.get("top")
+    if drawn and not found.num_rows:
         typer.echo(f"No rows. {saved.question} {saved.reading}")
         return
     print_table(found, form, output)
-    typer.echo(f"\n{saved.question} {saved.reading}")
-    if found.num_rows == values.get("top"):
-        typer.echo(f"At most {found.num_rows} rows are shown; --param top=N shows N.")
+    if drawn:
+        typer.echo(f"\n{saved.question} {saved.reading}")
+    if cut:
+        tell = typer.echo if drawn else open_console().say
+        tell(f"At most {found.num_rows} rows are shown; --param top=N shows N.")
 
 
 @command(epilog="Example: tracelake examples")
@@ -135,7 +136,7 @@ def examples(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Print the SQL of this saved query; list all by default.",
+            help="Print the SQL of this saved question; list all by default.",
             autocompletion=complete_example,
         ),
     ] = None,
@@ -197,7 +198,7 @@ def formats(
 
 
 def _bind(lake: Lake, saved: Example, given: dict[str, str]) -> Values:
-    """Return the values of a saved query; a run that no part of an id names may be named else."""
+    """Return the values of a saved question; a run may be named in any way."""
     from tracelake.warehouse.names import resolve_run
     from tracelake.warehouse.warehouse import ask as read
 
@@ -212,15 +213,15 @@ def _bind(lake: Lake, saved: Example, given: dict[str, str]) -> Values:
 def _read_query(
     lake: Lake, sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
 ) -> tuple[str, Values]:
-    """Return the query and its parameters from the argument, a file or a saved query."""
+    """Return the query and its parameters from the argument, a file or a saved question."""
     from tracelake.warehouse.examples import example
     from tracelake.warehouse.statements import read_value, split_parameters
 
     given = split_parameters(parameters)
     if sum(source is not None for source in (sql, file, name)) != 1:
         raise UsageError(
-            "give exactly one of: a query, a file with -f, a saved query with --example",
-            hint="`describe` lists tables, `examples` lists saved queries",
+            "give exactly one of: a query, a file with -f, a saved question with --example",
+            hint="`describe` lists tables, `examples` lists saved questions",
         )
     if name is not None:
         saved = example(name)

@@ -48,7 +48,7 @@ def complete_table(incomplete: str) -> list[str]:
 
 
 def complete_example(incomplete: str) -> list[str]:
-    """Return saved queries with this beginning, by file names."""
+    """Return saved questions with this beginning, by file names."""
     names = (path.stem for path in _files("sql", "examples/*.sql"))
     return sorted(name for name in names if name.startswith(incomplete))
 

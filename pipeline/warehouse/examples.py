@@ -1,4 +1,4 @@
-"""Read saved queries: `sql/examples/`, a question per file, with parameters and an explanation."""
+"""Read saved questions: `sql/examples/`, one per file, with parameters and an explanation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARAM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a saved query.
+    """A parameter of a saved question.
 
     Attributes:
         type: VARCHAR, BIGINT, UBIGINT, DOUBLE or TIMESTAMP.
@@ -69,7 +69,7 @@ _TYPES: Mapping[str, tuple[Callable[[str], Value], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A saved query.
+    """A saved question.
 
     Attributes:
         question: The question that it answers.
@@ -98,7 +98,7 @@ class Example:
         known = {parameter.name for parameter in self.parameters}
         if unknown := sorted(given.keys() - known):
             raise UsageError(
-                f"example {self.name} has no parameter {unknown[0]!r}",
+                f"saved question {self.name} has no parameter {unknown[0]!r}",
                 hint=f"it takes {', '.join(sorted(known))}" if known else "it takes none",
             )
         return {
@@ -107,7 +107,7 @@ class Example:
 
 
 def examples() -> dict[str, Example]:
-    """Return all saved queries by name, by topic and then by name.
+    """Return all saved questions by name, by topic and then by name.
 
     Raises:
         ContractError: A header breaks its form.
@@ -119,19 +119,19 @@ def examples() -> dict[str, Example]:
 
 
 def example(name: str) -> Example:
-    """Return a saved query.
+    """Return a saved question.
 
     Raises:
         UsageError: There is none of this name.
     """
     known = examples()
     if name not in known:
-        raise unknown("unknown example", name, known, "list them with: tracelake examples")
+        raise unknown("unknown saved question", name, known, "list them with: tracelake examples")
     return known[name]
 
 
 def examples_table() -> pa.Table:
-    """Return name, topic, question and parameters of every saved query."""
+    """Return name, topic, question and parameters of every saved question."""
     rows = [
         (e.name, e.topic, e.question, ", ".join(p.name for p in e.parameters) or None)
         for e in examples().values()
@@ -140,7 +140,7 @@ def examples_table() -> pa.Table:
 
 
 def read_example(path: Path) -> Example:
-    """Read a saved query: comment lines with question, tags and reading, then the SQL.
+    """Read a saved question: comment lines with question, tags and reading, then the SQL.
 
     Raises:
         ContractError: The header breaks its form; it says where.
@@ -150,7 +150,7 @@ def read_example(path: Path) -> Example:
     ((line, topic),) = tags["topic"] or [(1, "")]
     if topic not in TOPICS or not reading:
         raise ContractError(
-            "an example has a topic, and says how to read it",
+            "a saved question has a topic, and says how to read it",
             path=path,
             line=line,
             hint=f"-- @topic {'|'.join(TOPICS)} and -- a sentence or two",

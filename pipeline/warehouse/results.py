@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 # A table is for people; a longer one is cut, with a note.
 TABLE_ROWS = 10_000
-_ONE_RESULT = {"json": "a JSON document", "parquet": "a Parquet file"}
+# Formats that can have one result only.
+ONE_RESULT = {"json": "a JSON document", "parquet": "a Parquet file"}
 # Minimum width of a folded column.
 _FOLDED = 12
 
@@ -46,9 +47,10 @@ def write_result(result: Result, fmt: str, out: TextIO | Path) -> None:
     Args:
         fmt: One of those above, or `json`.
         out: File, or text stream; `parquet` goes to its `buffer`.
+        result: One alone for those of `ONE_RESULT`.
 
     Raises:
-        UsageError: Several results as JSON or Parquet; the file cannot be written.
+        UsageError: The file cannot be written.
     """
     if isinstance(out, Path):
         with output(out) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
@@ -56,10 +58,6 @@ def write_result(result: Result, fmt: str, out: TextIO | Path) -> None:
         return
     one = result.to_reader() if isinstance(result, pa.Table) else result
     for number, reader in enumerate([one] if isinstance(one, pa.RecordBatchReader) else one):
-        if number and fmt in _ONE_RESULT:
-            raise UsageError(
-                f"{_ONE_RESULT[fmt]} can have one result only", hint="run the queries one by one"
-            )
         if number and fmt in {"table", "markdown", "csv"}:
             out.write("\n")
         _WRITERS[fmt](reader, out)

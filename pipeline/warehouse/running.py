@@ -40,6 +40,7 @@ def run_query(
     *,
     timeout: float | None = None,
     memory: int | None = None,
+    only: str | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
     """Run one or more statements on the lake's warehouse.
 
@@ -49,6 +50,7 @@ def run_query(
         parameters: Values of `$name` in the statements, by lower-case name.
         timeout: Seconds after which the whole query is cancelled.
         memory: See `open_warehouse`.
+        only: What the answer is for, if that can have one result only: "a JSON document".
 
     Returns:
         One reader per statement, in order; read each to its end before taking the next.
@@ -56,11 +58,11 @@ def run_query(
     Raises:
         LakeError: See `open_warehouse`; a part file is missing; while reading, the lake was built
             again.
-        UsageError: See `read_statements`; while reading, an error of DuckDB about a statement, or
-            the timeout.
+        UsageError: See `read_statements`; several statements for `only`; while reading, an error of
+            DuckDB about a statement, or the timeout.
     """
     query = _Query(lake, timeout, memory)
-    return query.answers(query.statements(sql, parameters or {}))
+    return query.answers(query.statements(sql, parameters or {}, only))
 
 
 class _Query:
@@ -84,10 +86,14 @@ class _Query:
         self._con = open_warehouse(self._lake, memory=self._memory)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
 
-    def statements(self, sql: str, parameters: Parameters) -> list[Statement]:
-        """Return the statements of a text; see `read_statements`."""
+    def statements(self, sql: str, parameters: Parameters, only: str | None) -> list[Statement]:
+        """Return the statements of a text; see `read_statements` and `run_query`."""
         try:
-            return self._call(partial(read_statements, self._con, sql, parameters))
+            found = self._call(partial(read_statements, self._con, sql, parameters))
+            if only and len(found) > 1:
+                hint = "run the queries one by one"
+                raise UsageError(f"{only} can have one result only", hint=hint)
+            return found
         except UsageError as error:
             self._close()
             if trouble := trouble_behind(self._lake, error.message):

@@ -768,6 +768,11 @@ def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Pat
     two = ("ask", "collective_time", "job000", "--lake", lake, "--param", "top=2")
     assert tracelake(*two).out.endswith("At most 2 rows are shown; --param top=N shows N.\n")
     assert "At most" not in tracelake(*two[:-1], "top=1000").out
+    for form, rows in (("csv", 3), ("ndjson", 2)):  # a program's rows stay alone
+        asked = tracelake(*two, "--format", form)
+        assert len(asked.out.splitlines()) == rows
+        assert asked.err == "At most 2 rows are shown; --param top=N shows N.\n"
+    assert not tracelake(*two[:-1], "top=1000", "--format", "csv").err
     whole_lake = tracelake("ask", "trend", "job000", "--lake", lake)
     assert (whole_lake.code, "not of one run" in whole_lake.err) == (2, True)
 

@@ -1008,7 +1008,7 @@ def test_values_have_the_declared_type(given: dict[str, str], message: str, hint
 
 
 def test_a_name_that_is_none_is_corrected() -> None:
-    with pytest.raises(UsageError, match="unknown example 'attenton'") as caught:
+    with pytest.raises(UsageError, match="unknown saved question 'attenton'") as caught:
         example("attenton")
     assert caught.value.hint == "did you mean attention?"
     with pytest.raises(UsageError) as caught:
