@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -17,7 +17,7 @@ from tracelake.inputs.ahead import read_ahead
 from tracelake.inputs.expand import DecompressionLimit
 from tracelake.inputs.stored_inputs import StoredRoot, hidden_part, stored_root
 from tracelake.inputs.streams import FileRef, text_name
-from tracelake.storage.store_path import is_uri
+from tracelake.storage.store_path import MANIFESTS, is_uri
 
 STANDARD_INPUT = "-"
 
@@ -79,7 +79,8 @@ def discover(
     Args:
         spool: Private folder that standard input and pipes are copied to, so that they can be read
             more than once like any other input.
-        lake: Real path or URI of the lake, which is not an input, wherever it is.
+        lake: Real path or URI of the lake, which is not an input, wherever it is. Each other lake
+            is skipped as a whole.
 
     Raises:
         InputError: A name matches nothing.
@@ -115,10 +116,16 @@ def _root(name: str, spool: Path, lake: str, expansion: DecompressionLimit) -> R
         return _files_of(path.parent, (path,), expansion)
     matches = sorted(Path(match) for match in glob.glob(name, recursive=True))
     if not matches:
-        raise InputError("no such file, directory or glob match", path=name)
+        raise _nothing(name)
     folder = Path(os.path.commonpath([match.parent for match in matches]))
-    found = (f for m in matches for f in (sorted(m.rglob("*")) if m.is_dir() else [m]))
-    files = dict.fromkeys(file for file in found if not file.is_dir())
+    found = [f for m in matches for f in ([m, *sorted(m.rglob("*"))] if m.is_dir() else [m])]
+    lakes = {file.parent for file in found if file.name == MANIFESTS and file.is_dir()}
+    files = dict.fromkeys(
+        file
+        for file in found
+        if lakes.isdisjoint(file.parents)
+        and (os.path.realpath(file) != lake if file in lakes else not file.is_dir())
+    )
     return _files_of(folder, tuple(files), expansion)
 
 
@@ -137,6 +144,24 @@ def _files_of(folder: Path, files: Sequence[Path], expansion: DecompressionLimit
         for (file, state), name in zip(read_ahead(files, _state), names, strict=True)
     )
     return Root(base, tuple(location_of(base, name) for name in names), found)
+
+
+def refuse_missing(inputs: Sequence[str]) -> None:
+    """Make sure that each input of this machine is there, before a lake is made for it.
+
+    Raises:
+        InputError: A name matches nothing.
+    """
+    for name in inputs:
+        if name != STANDARD_INPUT and not is_uri(name):
+            _refuse_unusable(name)
+            if not (os.path.lexists(name) or any(glob.iglob(name, recursive=True))):
+                raise _nothing(name)
+
+
+def _nothing(name: str) -> InputError:
+    hint = "check its spelling, and that its file system is mounted"
+    return InputError("no such file, directory or glob match", path=name, hint=hint)
 
 
 def _refuse_unusable(name: str) -> None:
@@ -168,8 +193,8 @@ def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterat
             pending.pop()
             continue
         (_, inside, real), children = found
-        if children is None:
-            yield Skip(inside or ".", None, "unreadable")
+        if children is None or any(c.name == MANIFESTS and c.is_dir() for c, _ in children):
+            yield Skip(inside or ".", None, "unreadable" if children is None else "lake")
             continue
         below = []
         for child, state in children:
@@ -192,21 +217,31 @@ def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterat
 
 
 def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
-    passed: set[str] = set()
+    passed: set[Skip] = set()
+    folders = (file.name.partition(f"{MANIFESTS}/") for file in root.files)
+    lakes = {folder for folder, mark, _ in folders if mark and folder[-1:] in ("", "/")}
     for file in root.files:
-        hidden = hidden_part(file.name) if root.walked else None
-        if hidden is not None:
-            if hidden not in passed:
-                passed.add(hidden)
-                yield Skip(hidden, None, "hidden")
-            continue
         uri = root.folder.below(file.name).uri
-        if not uri.startswith(f"{lake}/"):
-            limit = expansion.bytes_of(file.size)
-            entry = FileRef(
-                *(file.name, None, uri, file.size, file.mtime_ns, 0), weight=file.size, limit=limit
-            )
-            yield entry, uri
+        if uri.startswith(f"{lake}/"):
+            continue
+        if skip := _skip_in_store(file.name, lakes, walked=root.walked):
+            if skip not in passed:
+                passed.add(skip)
+                yield skip
+            continue
+        limit = expansion.bytes_of(file.size)
+        entry = FileRef(
+            *(file.name, None, uri, file.size, file.mtime_ns, 0), weight=file.size, limit=limit
+        )
+        yield entry, uri
+
+
+def _skip_in_store(name: str, lakes: Collection[str], *, walked: bool) -> Skip | None:
+    for folder in lakes:
+        if name.startswith(folder):
+            return Skip(folder.rstrip("/") or ".", None, "lake")
+    hidden = hidden_part(name) if walked else None
+    return None if hidden is None else Skip(hidden, None, "hidden")
 
 
 def _children(folder: _Folder) -> list[tuple[os.DirEntry[str], _State | None]] | None:
@@ -239,7 +274,9 @@ def _look_at(
         gone = isinstance(state, FileNotFoundError) and os.path.islink(file)
         return Skip(relative, None, "dangling_link" if gone else "unreadable")
     if not stat.S_ISREG(state.st_mode):
-        return Skip(relative, None, "not_a_file")
+        return Skip(
+            relative, None, "lake" if os.path.isdir(f"{file}/{MANIFESTS}") else "not_a_file"
+        )
     size = state.st_size
     limit = expansion.bytes_of(size)
     known = (size, state.st_mtime_ns, state.st_ino)

@@ -24,9 +24,8 @@ from tracelake.lake.part_files import PartFiles
 from tracelake.lake.small_files import SmallFiles
 from tracelake.lake.work import LOCKS, STAGING
 from tracelake.storage.objects import with_extra
-from tracelake.storage.store_path import StorePath, is_uri, place_of
+from tracelake.storage.store_path import MANIFESTS, StorePath, is_uri, place_of
 
-MANIFESTS = "_manifest"
 WAREHOUSE = "warehouse.duckdb"
 RECORDS = "_run"
 

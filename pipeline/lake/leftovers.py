@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracelake.base import files
-from tracelake.lake.home import MANIFESTS, RECORDS
+from tracelake.lake.home import RECORDS
 from tracelake.lake.small_files import UNPUBLISHED
 from tracelake.lake.store import Lake
 from tracelake.lake.work import MARK, STAGING, is_held, remove_staging
+from tracelake.storage.store_path import MANIFESTS
 
 # Temporary names beside the final place, of others than commits; they are locked meanwhile.
 _OF_OTHERS = (".*.tmp", f"{MANIFESTS}/.*.tmp", f"{RECORDS}/.*.tmp")

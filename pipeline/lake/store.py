@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tracelake.base import files
 from tracelake.base.errors import ChangedError, LakeError
-from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
+from tracelake.lake.home import RECORDS, WAREHOUSE, find_home, make_home
 from tracelake.lake.layout import is_part, table_of_part
 from tracelake.lake.manifest import (
     MANIFEST_VERSION,
@@ -31,7 +31,7 @@ from tracelake.lake.part_files import Mark, PartFiles, UnlistedParts
 from tracelake.lake.shapes import group_damage, packs_damage, read_versioned, skipped_damage
 from tracelake.lake.small_files import UNPUBLISHED, SmallFiles
 from tracelake.lake.work import locked, remove_dead, staging
-from tracelake.storage.store_path import is_uri
+from tracelake.storage.store_path import MANIFESTS, is_uri
 
 SKIPPED_GROUP = "_skipped"
 # Earlier versions moved rows of many runs into packs without a change of their groups, and listed

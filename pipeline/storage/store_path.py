@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from tracelake.base.errors import UsageError
 
+# The folder by which a lake is known.
+MANIFESTS = "_manifest"
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # Scheme -> its canonical form.
 _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss"}

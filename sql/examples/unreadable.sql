@@ -24,6 +24,7 @@ FROM (
             WHEN 'not_a_file'
             THEN 'Name the folder that a link leads to as an input; copy what a pipe gives into a file.'
             WHEN 'dangling_link' THEN 'Put back the file that it leads to, or remove it.'
+            WHEN 'lake' THEN 'Nothing: it is a lake, which no other lake reads.'
             WHEN 'hidden' THEN 'Rename it without the dot, if it is a log.'
             ELSE 'If it is a log, see tracelake formats.'
         END AS next_step,
@@ -36,5 +37,5 @@ FROM (
     WHERE kind IN ('unreadable', 'data_lost')
 )
 ORDER BY
-    level NULLS LAST, reason IN ('no_format', 'no_times', 'other_trace', 'quoted', 'hidden'), reason, file, run_id
+    level NULLS LAST, reason IN ('no_format', 'no_times', 'other_trace', 'quoted', 'lake', 'hidden'), reason, file, run_id
 LIMIT $top

@@ -757,6 +757,25 @@ def test_a_lake_inside_its_archive_is_no_input(archive: Path) -> None:
     assert [s["path"] for s in report.skips] == ["notes.md"]
 
 
+@pytest.mark.parametrize("named", ["", "/*"], ids=["by folder", "by glob"])
+def test_another_lake_inside_the_archive_is_one_thing(
+    archive: Path, tmp_path: Path, named: str, tracelake: Command
+) -> None:
+    run_ingest(archive, archive / "old" / "lake")
+    (archive / "latest").symlink_to("old/lake")
+    lake = archive / "lake"
+    for status in ("new", "unchanged"):
+        report = run_ingest(f"{archive}{named}", lake)
+        assert statuses(report) == [status, status]
+        skipped = {(skip["path"], skip["reason"]) for skip in report.skips}
+        assert skipped - {("latest", "lake")} == {("notes.md", "no_format"), ("old/lake", "lake")}
+    assert (
+        "skipped 2 lakes: latest, old/lake\n" in tracelake(*("ingest", archive, "--lake", lake)).err
+    )
+    refused = tracelake("ingest", archive / "old" / "lake", "--lake", tmp_path / "new")
+    assert (refused.code, "a lake is read with --lake" in refused.err) == (3, True)
+
+
 def test_nothing_usable_is_an_error_that_says_why(tmp_path: Path) -> None:
     archive = write(tmp_path / "archive", {"a.md": "text\n", "b.bin": b"\0\1", "c": ""})
     with pytest.raises(InputError, match=r"empty: c; no_format: a\.md and 1 more"):

@@ -476,6 +476,11 @@ def test_a_lake_within_its_input_is_no_input(bucket: str, archive: Path, local: 
     lake = brought_in(f"{uri}/lake", uri)
     brought_in(f"{uri}/lake", uri)
     assert_same(lake, local)
+    brought_in(f"{uri}/other/lake", uri)
+    skipped = {(skip["path"], skip["reason"]) for skip in lake.skipped_inputs()}
+    brought_in(f"{uri}/lake", uri)
+    now = {(skip["path"], skip["reason"]) for skip in lake.skipped_inputs()}
+    assert now - skipped == {("other/lake", "lake")}
 
 
 @pytest.mark.parametrize(
