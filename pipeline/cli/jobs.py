@@ -32,7 +32,6 @@ def run(
     """
     from tracelake.lake.home import local_root
     from tracelake.lake.losses import never, of_day
-    from tracelake.lake.store import Lake
     from tracelake.models.build import losses_before
     from tracelake.nightly.job import Job
 
@@ -48,7 +47,7 @@ def run(
         gates = parse_gates(job.fail_on)
         settings, memory = shaping.read(), engine.read_memory()
         started = engine.start()
-        opened = Lake.create(lake)
+        opened = steps.make_lake(lake, inputs)
         work.begin(opened, gates)
         with started as workers:
             due = of_day(request.started.date()) if job.check else never
@@ -106,7 +105,6 @@ def ingest(
 ) -> None:
     """Parse new and changed inputs into the lake's Parquet files."""
     from tracelake.lake.losses import find_missing
-    from tracelake.lake.store import Lake
 
     settings = shaping.read()
     if dry_run:
@@ -114,7 +112,7 @@ def ingest(
         return
     memory, console = engine.read_memory(), steps.open_console(quiet=quiet)
     with engine.start() as workers:
-        opened = Lake.create(lake)
+        opened = steps.make_lake(lake, inputs)
         losses = find_missing(opened.part_files, opened.snapshot())
         done = steps.bring_in(
             inputs, opened, settings, engine.jobs, memory, console, workers, losses=losses

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tracelake.base.errors import UsageError
+from tracelake.base.errors import InputError, UsageError
 from tracelake.base.figures import amount
 from tracelake.base.files import STDOUT
 from tracelake.base.memory_limit import engine_limit
@@ -57,6 +57,19 @@ def open_lake(lake: str, output: Path | None = None) -> Lake:
 
     check_outputs(lake, {"--output": output})
     return Lake.open(lake)
+
+
+def make_lake(lake: str, inputs: Sequence[str]) -> Lake:
+    """Return the lake of a command that brings inputs in; make it, unless one is not there."""
+    from tracelake.inputs.discover import refuse_missing
+    from tracelake.lake.store import Lake
+
+    try:
+        refuse_missing(inputs)
+    except InputError:
+        if Lake.find(lake) is None:
+            raise
+    return Lake.create(lake)
 
 
 def check_outputs(lake: str, outputs: Mapping[str, Path | None]) -> None:

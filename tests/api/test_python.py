@@ -167,7 +167,8 @@ def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
         tracelake.run(tmp_path / "nowhere", tmp_path / "lake")
     with pytest.raises(tracelake.TracelakeError, match="not a lake"):
         tracelake.open(tmp_path)
-    (tmp_path / "lake" / "_lock" / "commit").mkdir()
+    assert not (tmp_path / "lake").exists()
+    (Lake.create(tmp_path / "lake").root / "_lock" / "commit").mkdir()
     with pytest.raises(tracelake.TracelakeError, match="move what is there out of the way"):
         tracelake.run(SAMPLE, tmp_path / "lake")
 

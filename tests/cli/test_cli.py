@@ -265,6 +265,16 @@ def test_errors_name_where_and_what_next(tracelake: Command, tmp_path: Path) -> 
     assert tracelake("run", tmp_path, "--lake", tmp_path / "l", "--set", "tp=x").code == 2
 
 
+@pytest.mark.parametrize("command", ["run", "ingest"])
+def test_no_lake_is_made_for_an_input_that_is_not_there(
+    tracelake: Command, tmp_path: Path, command: str
+) -> None:
+    for name in ("absent", "*.log"):
+        done = tracelake(command, tmp_path / name, "--lake", tmp_path / "lake")
+        assert (done.code, "check its spelling" in done.err) == (3, True)
+    assert not (tmp_path / "lake").exists()
+
+
 def test_control_characters_do_not_reach_the_terminal(tracelake: Command, tmp_path: Path) -> None:
     result = tracelake("run", tmp_path / "a\x1b[31mred", "--lake", tmp_path / "lake")
     assert result.code == 3
