@@ -207,20 +207,25 @@ def report(
     gates = parse_gates(fail_on)
     opened, console = open_lake(lake, output), open_console(quiet=quiet)
     page = output or local_root(lake) / PAGE
-    written = write_page(
-        console,
-        output or f"{lake}/{PAGE}",
-        lambda: write_report(
-            opened,
-            page,
-            runs=runs or None,
-            since=read_age(since),
-            form=form_of(form, page),
-            pictures=pictures,
-            price=rates.gpu_hour_price,
-            links=links,
-        ),
-    )
+    try:
+        written = write_page(
+            console,
+            output or f"{lake}/{PAGE}",
+            lambda: write_report(
+                opened,
+                page,
+                runs=runs or None,
+                since=read_age(since),
+                form=form_of(form, page),
+                pictures=pictures,
+                price=rates.gpu_hour_price,
+                links=links,
+            ),
+        )
+    except UsageError as error:
+        if output is None and error.path == str(page):
+            error.hint = f"name a file elsewhere: -o {PAGE}"
+        raise
     if output is None:
         opened.small.share(PAGE)
     judge_runs(opened, gates, written.run_ids)

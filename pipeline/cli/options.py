@@ -101,7 +101,8 @@ FailOn = Annotated[
     typer.Option(
         metavar="NAME,...",
         help="Exit with 5 if a run fails one of "
-        f"{', '.join(f'{gate.name} ({gate.doc})' for gate in GATES.values())}.",
+        f"{', '.join(f'{gate.name} ({gate.doc})' for gate in GATES.values())}."
+        " Findings of regression are called regressed, those of drift drifted.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")]
@@ -187,7 +188,7 @@ class IngestOptions:
     )
     given: str = option(
         "",
-        f"Topology that the input does not give: {', '.join(topology.KEYS)}.",
+        f"Topology that the input does not give, or gives wrongly: {', '.join(topology.KEYS)}.",
         flag="--set",
         metavar="K=V,...",
     )

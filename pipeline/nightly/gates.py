@@ -31,10 +31,12 @@ class Gate:
 
     Attributes:
         doc: What a run that fails has.
+        kinds: Kinds of its findings, where they are not called as the gate is.
     """
 
     name: str
     doc: str
+    kinds: tuple[str, ...] = ()
 
     @property
     def query(self) -> str:
@@ -43,16 +45,24 @@ class Gate:
 
 
 _GATES = (
-    Gate("regression", "a figure worse than its baseline allows, confirmed"),
-    Gate("drift", "a figure that got worse little by little over many runs"),
+    Gate("regression", "a figure worse than its baseline allows, confirmed", ("regressed",)),
+    Gate("drift", "a figure that got worse little by little over many runs", ("drifted",)),
     Gate("straggler", "a rank with the verdict straggler"),
     Gate("suspect", "a rank with the verdict suspect"),
     Gate("recurring", "a rank, device or host that is slow in run after run of its configuration"),
-    Gate("incomplete", "ranks, steps or declared rows missing; simulated runs never fail"),
+    Gate(
+        "incomplete",
+        "ranks, steps or declared rows missing; simulated runs never fail",
+        ("incomplete", "contradiction"),
+    ),
     Gate(
         "faults",
         "data that is lost, that cannot be read or that a model fails on; wrong values in tests;"
         " a loss that is not finite to the end",
+        (
+            *("unreadable", "data_lost", "model_failed", "wrong_values", "loss_not_finite"),
+            "contradiction",
+        ),
     ),
     Gate("rejects", "a line that was not understood"),
 )
@@ -68,7 +78,13 @@ def parse_gates(text: str) -> tuple[Gate, ...]:
     names = dict.fromkeys(name.strip() for name in text.split(",")) if text.strip() else ()
     for name in names:
         if name not in GATES:
-            raise UsageError(f"no gate {name!r}", hint=f"one of {', '.join(GATES)}")
+            of = [gate.name for gate in _GATES if name in gate.kinds]
+            raise UsageError(
+                f"no gate {name!r}",
+                hint=f"findings of this kind are of the gate {' or '.join(of)}"
+                if of
+                else f"one of {', '.join(GATES)}",
+            )
     return tuple(GATES[name] for name in names)
 
 

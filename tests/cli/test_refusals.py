@@ -295,4 +295,6 @@ def test_a_lake_on_a_read_only_file_system(
     for words in (["gc"], ["drop", run_id], ["ingest", inputs], ["run", inputs]):
         done = tracelake(*words, "--lake", read_only)
         assert (done.code, "the file system is read-only" in done.err) == (3, True), done.err
+    page = tracelake("report", "--lake", read_only)
+    assert (page.code, "name a file elsewhere: -o report.html" in page.err) == (2, True)
     unused.rmdir()

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import ingest_and_build
+from tests.lakes import asked, ingest_and_build
 from tests.report_lakes import make, trace_run
 from tests.tiny_lakes import log_run
 from tests.traces import plan, write
@@ -145,6 +145,24 @@ def test_an_unknown_gate_is_refused_before_anything_is_done(
     assert "no gate 'slowness'" in result.err
     assert f"one of {', '.join(GATES)}" in result.err
     assert not lake.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "gate"),
+    [("regressed", "regression"), ("drifted", "drift"), ("contradiction", "incomplete or faults")],
+)
+def test_a_kind_of_finding_is_no_gate_and_says_which_one_it_is_of(kind: str, gate: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_gates(f"straggler,{kind}")
+    assert caught.value.hint == f"findings of this kind are of the gate {gate}"
+
+
+def test_gates_know_the_kinds_of_their_findings(tracelake: Command, lake: Lake) -> None:
+    sql = "SELECT DISTINCT gate, kind FROM findings WHERE gate IS NOT NULL"
+    found = asked(tracelake, lake.root, sql)
+    assert {row["gate"] for row in found} >= {"regression", "faults", "incomplete"}
+    for row in found:
+        assert row["kind"] in (GATES[row["gate"]].kinds or [row["gate"]])
 
 
 def test_gates_are_read_by_name() -> None:
