@@ -38,7 +38,8 @@ pairs AS (
     SELECT a.run_id, b.run_id AS later, b.run_date
     FROM logs AS a
     JOIN logs AS b
-        ON b.folder = a.folder AND b.run_date > a.ends
+        -- Where clocks were put back meanwhile, the later one has dates of the hour before.
+        ON b.folder = a.folder AND b.run_date > a.ends - INTERVAL 1 HOUR
         AND list_has_all(string_split(a.config, ' '), string_split(b.config, ' '))
         AND starts_with(b.stem, a.stem) AND coalesce(b.planned = a.planned, true)
     WHERE NOT a.complete

@@ -1484,6 +1484,14 @@ def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
             },
             set(),
         ),
+        # Clocks were put back by an hour meanwhile.
+        (
+            {
+                "train.log.1": iterations(1, 20, 11),
+                "train.log": iterations(21, 500, 11).replace(" 10:", " 09:"),
+            },
+            set(),
+        ),
         # What broke the job is to be seen to.
         (
             {"slurm-1.out": begun["slurm-1.out"] + BROKEN, "slurm-2.out": iterations(9, 500, 11)},
