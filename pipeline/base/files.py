@@ -291,7 +291,8 @@ def read_text(path: Path, what: str, most: int, encoding: str = "utf-8") -> str:
             return content.decode(encoding)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot read {what}: {why}", path=path) from error
+        hint = "give a text file that this user can read"
+        raise UsageError(f"cannot read {what}: {why}", path=path, hint=hint) from error
     raise UsageError(
         f"{what} is too long", path=path, hint=f"give a file of at most {most / 1e6:.0f} MB"
     )

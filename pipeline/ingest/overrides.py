@@ -78,7 +78,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             hint=r"write [a-zA-Z] for [[:alpha:]], and \[ for a bracket in brackets",
         ) from None
     except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"--run-pattern is not a regular expression: {error}") from error
+        raise UsageError(
+            f"--run-pattern is not a regular expression: {error}",
+            hint=r"it is one of Python, in quotes: --run-pattern '(?P<run>job\d+)/'",
+        ) from error
     unknown = sorted(set(compiled.groupindex) - set(_PATTERN_GROUPS))
     if unknown or not compiled.groupindex:
         problem = f"has an unknown group {unknown[0]!r}" if unknown else "has no named group"

@@ -113,7 +113,11 @@ class Lake:
         lake = cls.find(name)
         if lake is None:
             if not is_uri(str(name)) and Path(name).is_file():
-                raise LakeError("the lake path is a file, not a directory", path=name)
+                raise LakeError(
+                    "the lake path is a file, not a directory",
+                    path=name,
+                    hint="give a directory with --lake",
+                )
             raise LakeError("not a lake", path=name, hint="make one with: tracelake run INPUT")
         return lake
 

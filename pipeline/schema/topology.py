@@ -39,7 +39,10 @@ def parse_set(text: str) -> dict[str, int]:
         if key not in KEYS:
             raise UsageError(f"--set: unknown key {key!r}", hint=f"one of {', '.join(KEYS)}")
         if not equals or not value.isascii() or not value.isdigit() or not value.strip("0"):
-            raise UsageError(f"--set: {piece!r} is not {key}=NUMBER with a positive whole number")
+            raise UsageError(
+                f"--set: {piece!r} is not {key}=NUMBER with a positive whole number",
+                hint="give sizes with commas between them, like tp=2,pp=4",
+            )
         if len(value.lstrip("0")) > len(str(LARGEST)) or int(value) > LARGEST:
             raise UsageError(f"--set: {key} is too large", hint=f"at most {LARGEST}")
         if key in given:

@@ -54,6 +54,10 @@ def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[st
         (["ingest", ".", "--set", "tp=2", "--set", "pp=2"], 2, "--set is given twice"),
         (["run", ".", "--fail-on", "faults", "--fail-on", "drift"], 2, "--fail-on is given twice"),
         (["drop", "a", "--older-than", "1d"], 2, "exclude each other"),
+        (["query", "-f", "/absent"], 2, "give a text file that this user can read"),
+        (["run", ".", "--run-pattern", "("], 2, "--run-pattern '(?P<run>job"),
+        (["run", ".", "--set", "tp"], 2, "like tp=2,pp=4"),
+        (["build", "--lake", "/etc/hosts"], 3, "give a directory with --lake"),
     ],
     ids=lambda value: str(value)[:40],
 )
