@@ -6,14 +6,19 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 # Characters that JSON does not escape: delete, controls beyond ASCII, marks that reverse text,
 # and characters that some readers take for a line end.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-# Commands of lakes, and the lake that they must name; None where they find it without a name.
-_naming: ContextVar[tuple[str, str] | None] = ContextVar("naming", default=None)
+# Commands that have a lake, where they do not name it.
+_COMMAND = re.compile(
+    r"\btracelake (?:ask|build|check|compact|diff|drop|export|gc|ingest|mcp|query|report|runs?|show"
+    r"|sql|timeline|whatif)\b(?! --lake|:)"
+)
+# The lake that commands must name; None where they find it without a name.
+_naming: ContextVar[str | None] = ContextVar("naming", default=None)
 
 
 def counted(count: int, noun: str) -> str:
@@ -55,10 +60,19 @@ def cut_middle(text: str, width: int) -> str:
     return f"{text[: kept - tail]}..{text[len(text) - tail :]}"[:width]
 
 
-def name_lake(lake: str, commands: Iterable[str]) -> None:
-    """Let `pasteable` name this lake in these commands."""
-    found = rf"\btracelake (?:{'|'.join(commands)})\b(?! --lake)"
-    _naming.set((found, shlex.quote(lake)))
+def name_lake(lake: str) -> None:
+    """Let `pasteable` name this lake."""
+    _naming.set(lake)
+
+
+def with_lake(text: str, lake: str, escape: Callable[[str], str] = str) -> str:
+    """Return a text in which each command names this lake, for a reader who has set none.
+
+    Args:
+        escape: Writes the name in the form of the text, such as HTML.
+    """
+    named = escape(shlex.quote(lake))
+    return _COMMAND.sub(lambda command: f"{command[0]} --lake {named}", text)
 
 
 def pasteable(text: str) -> str:
@@ -68,7 +82,5 @@ def pasteable(text: str) -> str:
         `list them with: tracelake runs` of `show x --lake 'my lake'` becomes
         `list them with: tracelake runs --lake 'my lake'`.
     """
-    if naming := _naming.get():
-        commands, lake = naming
-        return re.sub(commands, lambda command: f"{command[0]} --lake {lake}", text)
-    return text
+    lake = _naming.get()
+    return text if lake is None else with_lake(text, lake)

@@ -82,8 +82,7 @@ def _typed(ctx: typer.Context, value: str) -> str:
     # A command that is parsed alone, as by a test of the docs, is not run.
     known: Mapping[str, Any] = getattr(ctx.find_root().command, "commands", {})
     if known and source is not None and source.name == "COMMANDLINE":
-        of_lakes = (n for n, c in known.items() if any(one.name == "lake" for one in c.params))
-        name_lake(value, of_lakes)
+        name_lake(value)
     return value
 
 

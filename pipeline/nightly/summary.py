@@ -17,7 +17,7 @@ import duckdb
 
 from tracelake import __version__
 from tracelake.base.errors import expected
-from tracelake.base.text import pasteable
+from tracelake.base.text import with_lake
 from tracelake.ingest.report import IngestReport
 from tracelake.ingest.run_plan import Status
 from tracelake.models.failures import Failure as Failed
@@ -91,13 +91,17 @@ class Account:
     errors: list[BaseException] = field(default_factory=list)
     exit_code: int = 0
 
+    def _named(self, incident: Mapping[str, Any]) -> dict[str, Any]:
+        advice = incident["advice"]
+        return {**incident, "advice": advice and with_lake(advice, self.lake)}
+
     def document(self, ended: datetime) -> str:
         """Return the document."""
         document = {
             "version": VERSION,
             "tracelake": __version__,
             "exit_code": self.exit_code,
-            "errors": [_error(error) for error in self.errors],
+            "errors": [_error(error, self.lake) for error in self.errors],
             "started": self.started.isoformat(timespec="seconds"),
             "ended": ended.isoformat(timespec="seconds"),
             "lake": self.lake,
@@ -112,7 +116,7 @@ class Account:
             if self.model_failures is None
             else [asdict(run) for run in self.model_failures],
             "late": list(self.late),
-            "incidents": self.incidents,
+            "incidents": None if self.incidents is None else [*map(self._named, self.incidents)],
             **(self.page or {"attention": None, "runs": None}),
         }
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
@@ -148,13 +152,13 @@ def read_incidents(con: duckdb.DuckDBPyConnection, known: Collection[str]) -> li
     return read_rows(con, _INCIDENTS, [list(known)])
 
 
-def _error(error: BaseException) -> dict[str, str | None]:
+def _error(error: BaseException, lake: str) -> dict[str, str | None]:
     """Return an error as a dictionary with the fields of the printed block."""
     if isinstance(error, SystemExit | KeyboardInterrupt | BrokenPipeError):
         what, then = "interrupted before the end", "run it again: it continues where it was"
         return {"what": what, "where": None, "next": then}
     if known := expected(error):
-        hint = known.hint and pasteable(known.hint)
+        hint = known.hint and with_lake(known.hint, lake)
         return {"what": known.message, "where": known.location, "next": hint}
     what = f"a bug in tracelake: {type(error).__name__}: {error}"
     return {"what": what, "where": None, "next": "see standard error"}

@@ -400,20 +400,23 @@ def test_pages_and_summaries_of_the_newest_nights_are_kept(
 
 
 def test_the_summary_tells_what_was_done_and_found(
-    tracelake: Command, archive: Path, lake: Path
+    tracelake: Command, archive: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TRACELAKE_LAKE", str(lake))
     job(archive, "fine", TODAY)
     job(archive, "bad", TODAY, lines="what is this\n")
     job(archive, "half", LONG_AGO, lacking=1)
     write(archive, {"notes": "text\n"})
     result = tracelake(
-        *("run", archive, "--lake", lake, "--summary", "-", "--fail-on", "incomplete,straggler"),
+        *("run", archive, "--summary", "-", "--fail-on", "incomplete,straggler"),
     )
     told, run = valid(result.out), runs_of(lake)
     assert (result.code, told["exit_code"], len(told["errors"])) == (3, 3, 2)
     assert "1 run with more bad lines than --max-bad-ratio" in told["errors"][0]["what"]
     assert told["errors"][1]["what"].startswith("1 gate of 2 failed")
     assert told["errors"][1]["where"] == str(lake)
+    # Who reads a message has not the environment of the job.
+    assert f'tracelake query --lake {lake} "FROM findings' in told["errors"][1]["next"]
     for error in told["errors"]:
         assert f"error: {error['what']}\n" in result.err
     assert told["ingest"] == {

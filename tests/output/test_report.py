@@ -247,7 +247,7 @@ def test_each_command_of_a_card_answers(tmp_path: Path, tracelake: Command) -> N
             given = [
                 str(tmp_path / word) if word == "trace.json.gz" else word for word in arguments
             ]
-            answer = tracelake(*given, "--lake", lake.root)
+            answer = tracelake(*given)
             assert (program, answer.code) == ("tracelake", 0), answer.err
             assert "(0 rows)" not in answer.out, command
 
@@ -319,7 +319,7 @@ def test_a_run_of_a_trace_shows_its_figures(page: Node) -> None:
     assert figures(run, "Steps", "step", "step (ms)")[0] == ("1", "350.00")
 
 
-def test_a_run_says_what_equal_peers_would_save(page: Node) -> None:
+def test_a_run_says_what_equal_peers_would_save(page: Node, lake: Lake) -> None:
     section = page.by_id("run-slow").section("What if")
     pieces = [part.text for part in section.all("p", "legend")[0].all("span")]
     assert pieces == [
@@ -331,7 +331,7 @@ def test_a_run_says_what_equal_peers_would_save(page: Node) -> None:
     assert widths == ["width:85.71%", "width:14.29%"]
     (rank,) = section.table()
     assert (rank["rank"], rank["fixing it saves (ms of a step)"]) == ("2", "50.00")
-    assert "tracelake whatif slow --fix rank=2" in section.text
+    assert f"tracelake whatif --lake {lake.root} slow --fix rank=2" in section.text
     even = page.by_id("run-even").section("What if")
     assert "with equal peers" in even.text
     assert "--fix" not in even.text
@@ -660,6 +660,7 @@ def test_a_mail_has_text_pictures_and_the_page(lake: Lake, tmp_path: Path) -> No
     assert plain is not None
     assert shown is not None
     assert "rank 2 (stage 0)" in plain.get_content()
+    assert f'`tracelake query --lake {lake.root} "FROM findings' in plain.get_content()
     names = {part["Content-ID"] for part in mail.walk() if part.get_content_type() == "image/png"}
     assert set(re.findall(r'src="cid:([^"]+)"', shown.get_content())) == {n[1:-1] for n in names}
     assert "slow-timeline.png" in {name[1:-1] for name in names}

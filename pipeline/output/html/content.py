@@ -42,6 +42,7 @@ class Content:
 
     Attributes:
         lake: Name of the lake.
+        place: The lake's absolute path, or its URI.
         now: When it was written.
         since: Maximum age of its runs, as text; None without a limit.
         undated: Runs left out because they have no date.
@@ -62,6 +63,7 @@ class Content:
     """
 
     lake: str
+    place: str
     now: datetime
     since: str | None
     undated: int
@@ -156,6 +158,7 @@ def read_content(
             charts = thread.submit(read_series, other, in_full)
             return Content(
                 lake=PurePosixPath(lake.name).name,
+                place=lake.name,
                 now=now,
                 since=None if since is None else f"{since / timedelta(hours=1):g} h",
                 undated=undated,

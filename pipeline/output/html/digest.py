@@ -10,11 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from tracelake import __version__
 from tracelake.base.figures import cost, count, seen_in
-from tracelake.base.text import counted, printable
+from tracelake.base.text import counted, printable, with_lake
 from tracelake.output.html.attention import title_of
 from tracelake.output.html.cells import Grid
 from tracelake.output.html.charts.kind import Kind, Series
@@ -159,12 +160,15 @@ def _problems(content: Content) -> Iterator[tuple[str, Sequence[tuple[str | None
 
     Of each it is the subject, or the run if there is one, and what is said of it.
     """
+    named = partial(with_lake, lake=content.place)
     open_ones = [incident for incident in content.view.incidents if incident.row["open"]]
     if open_ones:
-        items = [(incident.subject, _incident(content, incident)) for incident in open_ones]
-        yield f"Incidents ({count(content.view.open)})", items, "tracelake ask incidents"
+        items = [(incident.subject, named(_incident(content, incident))) for incident in open_ones]
+        yield f"Incidents ({count(content.view.open)})", items, named("tracelake ask incidents")
     for group in content.groups:
-        yield f"{group.title} ({group.counted})", group.items, f'tracelake query "{group.query}"'
+        found = [(name, named(text)) for name, text in group.items]
+        command = named(f'tracelake query "{group.query}"')
+        yield f"{group.title} ({group.counted})", found, command
 
 
 def _incident(content: Content, incident: Incident) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from tracelake.base import figures
 from tracelake.base.disk_cache import cache_of
 from tracelake.base.errors import UsageError
 from tracelake.base.files import STDOUT, put_output, replaceable
-from tracelake.base.text import counted, printable
+from tracelake.base.text import counted, printable, with_lake
 from tracelake.lake.store import Lake
 from tracelake.models.catalog import catalog
 from tracelake.models.describe import relation_columns
@@ -84,7 +85,7 @@ def render_html(content: Content) -> str:
     chart_library, *hashes = library() if drawn else [""]
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     context = {"with_sql": _sources()}
-    return _PAGE.get_template("page.html").render(
+    page = _PAGE.get_template("page.html").render(
         context,
         content=content,
         version=__version__,
@@ -102,6 +103,7 @@ def render_html(content: Content) -> str:
         script=script,
         script_hashes=[digest(script), *hashes],
     )
+    return with_lake(page, content.place, html.escape)
 
 
 def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, str]:
@@ -111,7 +113,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, str]:
     cards = content.cards()
 
     def body(run_id: str) -> str:
-        return template.render(
+        part = template.render(
             context,
             run_id=run_id,
             copy_of=content.view.names[run_id]["copy_of"],
@@ -126,6 +128,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, str]:
             cards=cards.get(run_id, []),
             coverage_title=_title("coverage"),
         )
+        return with_lake(part, content.place, html.escape)
 
     with ThreadPoolExecutor(1, "packing") as beside:  # while the next ones are rendered
         texts = beside.map(packed, map(body, folded))
