@@ -81,7 +81,7 @@ _TRAINERS = (
 
 def run(settings: Settings) -> list[Result]:
     """Measures the logs of each trainer, and short ones of the first."""
-    found = []
+    found: list[Result] = []
     for trainer, short in (*((one, False) for one in _TRAINERS), (_TRAINERS[0], True)):
         every = settings.size_bytes // len(trainer.line(1, _START, 1500.0, 2.5))
         jobs = max(1, every // _SHORT) if short else _JOBS
