@@ -22,6 +22,8 @@ DECODER = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
 _EVENTS = "traceEvents"
 _BETWEEN = re.compile(r"[\s,]*")
 _COLON = re.compile(r"\s*:\s*")
+# PyTorch of 2024 and 2025 writes so the description of a group that has none.
+_NO_VALUE, _NULL = b'": ,', b'":0,'
 _FRAME = re.compile(r'\{\s*"ph":\s*"X",\s*"cat":\s*"python_function"')
 _NEXT_EVENT = re.compile(r"(?<=\n)[ \t]*\{|\{\s*\"(?:ph|cat|name)\"\s*:|(?<=\n)[ \t]{0,2}\]")
 # What may become the next event when more is read, and how far from the end it may begin.
@@ -76,6 +78,7 @@ class Document:
         self._solid = 0  # length without the blanks at the end
         self._at = 0
         self._last = False  # nothing follows the text
+        self._lacks_values = False  # some members have none
         self._base: int | None = None  # offset of the text in the file
         self._place = scan.new_place()
         self._reject = ("", "")
@@ -104,10 +107,19 @@ class Document:
             data = np.zeros(2 * rest + more.size + scan.SPARE, np.uint8)
         data[:rest] = self._data[self._at : len(self._text)]
         data[rest:size] = more
-        self._data, self._text = data, data[:size].tobytes().decode("latin-1")
+        self._data = data
+        self._set_text(size)
         self._solid = len(self._text.rstrip())
         self._base += self._at
         self._at = 0
+
+    def _set_text(self, size: int) -> None:
+        """Decode the data; members without a value become 0."""
+        raw = self._data[:size].tobytes()
+        if self._lacks_values:
+            raw = raw.replace(_NO_VALUE, _NULL)
+            self._data[:size] = np.frombuffer(raw, np.uint8)
+        self._text = raw.decode("latin-1")
 
     def _read(self) -> None:
         while True:
@@ -201,6 +213,10 @@ class Document:
         try:
             value, end = DECODER.raw_decode(text, at)
         except json.JSONDecodeError as error:
+            if not self._lacks_values and text.startswith('": ,', error.pos - 3):
+                self._lacks_values = True
+                self._set_text(len(text))
+                return self._decode(at)
             unclear = not self._last and len(text) - error.pos < _WORD_BYTES
             unended = error.msg.startswith("Unterminated string")
             if unclear or unended or error.pos >= self._solid:

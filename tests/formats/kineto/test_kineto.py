@@ -113,6 +113,21 @@ def test_an_event_that_is_no_json_is_rejected_whatever_it_is(value: str) -> None
     assert [row["op"] for row in run.rows("ops")] == ["k0", "k1"]
 
 
+@pytest.mark.parametrize("block_size", [64, 1 << 20])
+def test_a_message_of_a_group_without_a_description_is_read(block_size: int) -> None:
+    """PyTorch of 2024 and 2025 writes no value there, which is no JSON."""
+    said = {"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float"}
+    said |= {"Process Group Name": "3", "Process Group Description": "", "Group size": 2}
+    events = [event(i, name="ncclDevKernel_AllReduce(x)", args=said) for i in range(3)]
+    text = _HEAD + ",\n".join(map(json.dumps, [*events, event(3)])) + "]}"
+    text = text.replace('"Process Group Description": ""', '"Process Group Description": ')
+    run = parse("kineto", {"a.json": text.encode()}, block_size=block_size).only
+    assert run.rejects() == []
+    assert [row["op"] for row in run.rows("ops")][2:] == ["ncclDevKernel_AllReduce", "k0"]
+    told = [(row["bytes"], row["raw_group"], row["group_size"]) for row in run.rows("comms")]
+    assert told == [(32, "3", 2)] * 3
+
+
 def test_a_frame_of_python_that_is_not_escaped_is_not_missed() -> None:
     frame = '{"ph": "X", "cat": "python_function", "name": "f("a")", "ts": 1, "dur": 1}'
     text = _HEAD + ",\n".join([json.dumps(event(0)), frame, json.dumps(event(1))]) + "]}"
