@@ -10,13 +10,16 @@ from typing import NamedTuple
 
 _COMMUNICATION = re.compile(r"(?:nccl|rccl|msccl)\w*", re.ASCII | re.IGNORECASE)
 # Kernels that reach other devices by themselves: of inference engines (vLLM, SGLang, AITER,
-# FlashInfer), of symmetric memory, of DeepEP for experts, and of oneCCL.
+# FlashInfer, TensorRT-LLM), of symmetric memory, of DeepEP for experts, of Transformer Engine
+# (userbuffers), of MSCCL++ and of oneCCL.
 _EXCHANGE = re.compile(
     r"(?:\w+::)*(?:cross_device_reduce_\w+"
     r"|(?:multimem|one_shot|two_shot)_\w*(?:all_reduce|all_gather|reduce_scatter)\w*"
-    r"|allreduce_fusion_kernel\w*"
-    r"|(?:intranode|internode|internode_ll)::\w*(?:dispatch|combine)\w*|oneccl_\w+)",
-    re.ASCII,
+    r"|allreduce_fusion_kernel\w*|quickreduce::allreduce_\w+|\w*(?:one|two)ShotAllReduceKernel\w*"
+    r"|(?:intranode|internode|internode_ll)::\w*(?:dispatch|combine)\w*"
+    r"|hybrid_ep::(?:dispatch|combine|device_sync)_kernel\w*"
+    r"|k?userbuffers_\w+|mscclpp::[\w:]+|oneccl_\w+)",
+    re.ASCII | re.IGNORECASE,
 )
 _COLLECTIVES = (
     ("reducescatter", "reduce_scatter"),
@@ -25,6 +28,7 @@ _COLLECTIVES = (
     ("alltoall", "all_to_all"),
     ("crossdevicereduce", "all_reduce"),
     ("deepep::", "all_to_all"),
+    ("hybridep::", "all_to_all"),
     ("onecclreduce", None),  # a part of several collectives
     ("broadcast", "broadcast"),
     ("sendrecv", None),

@@ -659,6 +659,13 @@ def test_kernels_that_exchange_data_without_a_library_are_communications(
         "void <unnamed>::two_shot_all_reduce_kernel_inplace<float>(float*)": "all_reduce",
         "void flashinfer::allreduce_fusion_kernel_oneshot<float>(float)": "all_reduce",
         "void deep_ep::intranode::notify_dispatch<(int)2>(int*)": "all_to_all",
+        "void hybrid_ep::combine_kernel<(int)8>(int*)": "all_to_all",
+        "void quickreduce::allreduce_prototype_twoshot<float>(float*)": "all_reduce",
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8>(int)": "all_reduce",
+        "void tensorrt_llm::kernels::lowPrecisionTwoShotAllReduceKernel<8>(int)": "all_reduce",
+        "void userbuffers_fp16_sum_inplace_gpu_rw_ag<2>(int, int)": None,
+        "kuserbuffers_pushsend(int*, int*, int4*, int4*, int)": "send",
+        "void mscclpp::allreduce7<__half>(__half*)": "all_reduce",
         "oneccl_reduce_base<float, 2, 16>": None,
         "void deep_ep::layout::get_dispatch_layout<256>(long*)": "compute",
         "void cross_entropy_reduce<float>(float*)": "compute",
@@ -673,7 +680,35 @@ def test_kernels_that_exchange_data_without_a_library_are_communications(
     assert sorted(found, key=str) == sorted([(one, None) for one in told * 2], key=str)
     with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
         sql = "SELECT compute_ms, exposed_comm_ms FROM device_steps"
-        assert con.sql(sql).fetchall() == [(0.01, 0.03)]
+        assert con.sql(sql).fetchall() == [(0.01, 0.065)]
+
+
+@pytest.mark.parametrize(
+    ("device", "lasted"), [("AMD Instinct MI355X", 30_000), ("NVIDIA H100", 90_000)]
+)
+def test_work_of_amd_ends_before_later_work_of_its_stream_has_ended(
+    device: str, lasted: int
+) -> None:
+    """ROCm says after a long stall that a kernel lasted until then; what communicates may."""
+    events = [
+        event(0),
+        event(1, dur=90),
+        event(3, dur=90.5, name="ncclDevKernel_Generic_4(x)"),
+        event(4),
+        event(5, dur=25),
+        event(6, args={"stream": 8}, dur=30),
+    ]
+    head = _HEAD.replace(' "dist', f' "deviceProperties": [{{"name": "{device}"}}], "dist')
+    run = parse("kineto", {"a.json": (head + json.dumps(events)[1:] + "}").encode()}).only
+    found = {row["start_ns"]: row["duration_ns"] for row in run.rows("ops")}
+    assert found == {
+        250: 2500,
+        10_250: lasted,
+        30_250: 90_500,
+        40_250: 2500,
+        50_250: 25_000,
+        60_250: 30_000,
+    }
 
 
 def test_traces_of_early_versions_have_steps_and_copies_in_categories_of_their_own() -> None:
