@@ -51,6 +51,12 @@ NO_WORK = Fault(
     "The trace has no work of a device, and no step or only passes of a pipeline on the host, which"
     " contain waiting. Record what the device does, as with `ProfilerActivity.CUDA`.",
 )
+OVERRUN = Fault(
+    "overrun",
+    Severity.NOTICE,
+    "Kernels of AMD that compute and last until later ones of their stream have ended, as ROCm says"
+    " after a long wait: they end here where the next one begins.",
+)
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
@@ -175,6 +181,9 @@ class _Parser:
             self._device = name if isinstance(name, str) and name.isascii() else None
         found = DocumentRows(events, source, rank, self._run.sizes(self._sizes))
         self._add_sizes(found.pipeline_sizes())
+        of_amd = (self._device or "").startswith("AMD ") and not events.merged
+        if of_amd and (overruns := found.end_overruns()):
+            self._ledger.fault(source, OVERRUN, count=overruns)
         if message := found.message():
             self._messages.setdefault(rank, message)
         # The profiler writes `distributedInfo` where the process is one of several.
@@ -229,7 +238,7 @@ FORMAT = Format(
     name="kineto",
     clock_tick_ns=1000,
     doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
-    version=7,
+    version=8,
     tables=("ops", "comms", "train_steps"),
     sniff=_sniff,
     facts=_facts,
@@ -246,7 +255,7 @@ FORMAT = Format(
         "structure": "Empty lines, and brackets between objects.",
         "unread": "The rest of an object that cannot be read.",
     },
-    faults=(RANK_UNKNOWN, MERGED, NO_WORK),
+    faults=(RANK_UNKNOWN, MERGED, NO_WORK, OVERRUN),
     named_by="content",
     dated_by="content",
     long_lines=True,

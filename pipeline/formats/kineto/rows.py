@@ -91,6 +91,29 @@ class DocumentRows:
                 sent[f"{call.dtype}[{size // (width_of(call.dtype) or 1)}]"] += calls * size
         return min(sent, key=lambda message: (-sent[message], message)) if sent else None
 
+    def end_overruns(self) -> int:
+        """Let work end where the next of its stream begins, if that has ended before it.
+
+        Those that communicate stay as they are. Return how much work this is.
+        """
+        if not self._parts:
+            return 0
+        wide = np.concatenate([part.wide[:, : part.size[0]] for part in self._parts], axis=1)
+        work = np.flatnonzero(np.concatenate(self._kinds) == KERNEL)
+        work = work[~np.isin(work, [i for i, _ in self._calls])]
+        work = work[np.lexsort((wide[START, work], wide[STREAM, work]))]
+        cut = list[tuple[int, int]]()
+        for stream in np.unique(wide[STREAM, work]):
+            own = work[wide[STREAM, work] == stream]
+            start, end = wide[START, own], wide[END, own]
+            # The first end of all that begins later.
+            least = np.minimum.accumulate(end[::-1])[::-1]
+            over = np.flatnonzero((end[:-1] > least[1:]) & (start[1:] > start[:-1]))
+            cut += zip(own[over].tolist(), start[over + 1].tolist(), strict=True)
+        for number, end in cut:
+            self._parts[number // ROWS].wide[END, number % ROWS] = end
+        return len(cut)
+
     def _keep_computing_passes(self) -> None:
         """Leave out what passes do on other streams than that of their computing.
 
