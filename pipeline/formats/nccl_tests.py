@@ -48,7 +48,11 @@ _VERSION = re.compile(r"[nr]ccl-tests version (\S+)(?:.* [nr]ccl-library=(\d+))?
 _STARTS = re.compile(r"Collective test starting: (\w+?)(?:_perf(?:_mpi)?)?\s*", re.ASCII)
 _ENDS = re.compile(r"(?:Collective test concluded:|Avg bus bandwidth|(Out of bounds values)).*")
 _FAILED = re.compile(r"Out of bounds values : (\d+) FAILED\s*", re.ASCII)
-_PERF = re.compile(r"(?:.*[/ ])?(\w+?)_perf(?:_mpi)?[,:]?(?: .*)?", re.ASCII)
+# A job may build the tests first: what a Makefile or a compiler prints of them runs none.
+_PERF = re.compile(
+    r"(?!\s*(?:Linking|Compiling) |.* -o \S*_perf)(?:.*[/ ])?(\w+?)_perf(?:_mpi)?[,:]?(?: .*)?",
+    re.ASCII,
+)
 _LIBRARY = re.compile(r".*[NR]CCL version(?: :)? (\d+\.\d+\.\d+).*", re.ASCII)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 # A test prints the size before it runs, so what it fails with may follow on the same line.
@@ -249,7 +253,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=9,
+    version=10,
     sniff=_sniff,
     preamble_of=("training_log", "optimus"),
     reader=_Reader,

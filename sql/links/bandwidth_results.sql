@@ -1,6 +1,6 @@
 -- Every result of a bandwidth test, with what it recomputes to and how many ranks a host had.
 -- @grain run_id, line, placement
--- @column collective VARCHAR | As printed or named by the file; else known by redop and busbw / algbw, with 3 or more ranks; else NULL.
+-- @column collective VARCHAR | As printed or named by the file, if busbw / algbw does not say another one; else known by that and redop, with 3 or more ranks; else NULL.
 -- @column algbw_computed_gbps DOUBLE GB/s | size_bytes / time_ns; off by as much as the printed time is rounded.
 -- @column busbw_computed_gbps DOUBLE GB/s | The same times the collective's factor.
 -- @column time_ms DOUBLE ms | Time of one operation, as printed.
@@ -20,7 +20,10 @@ known AS (
         len(list_distinct(t.hosts)) AS nodes,
         list_max(map_values(list_histogram(t.hosts))) AS most,
         coalesce(
-            t.collective,
+            -- Names of files and commands may be of other tests; of a hypercube algbw counts what is sent, like busbw.
+            CASE WHEN (abs(s.factor / nullif(
+                if(t.collective = 'hypercube', 1, bus_factor(t.collective, t.ranks)), 0
+            ) - 1) < 0.02) IS NOT FALSE THEN t.collective END,
             CASE
                 WHEN t.redop IS NULL OR t.ranks < 3 THEN NULL
                 WHEN abs(s.factor / bus_factor('all_reduce', t.ranks) - 1) < 0.02 THEN 'all_reduce'
