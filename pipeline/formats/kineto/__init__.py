@@ -179,7 +179,11 @@ class _Parser:
         if isinstance(devices, list) and devices and isinstance(devices[0], dict):
             name = devices[0].get("name")
             self._device = name if isinstance(name, str) and name.isascii() else None
-        found = DocumentRows(events, source, rank, self._run.sizes(self._sizes))
+        found = DocumentRows(events, source, rank)
+        told = self._run.named.keys() | self._run.given.keys() | self._sizes.keys()
+        if told.isdisjoint(("tp", "pp", "dp", "cp")):
+            self._add_sizes({"dp": found.replicas()})
+        found.sizes = self._run.sizes(self._sizes)
         self._add_sizes(found.pipeline_sizes())
         of_amd = (self._device or "").startswith("AMD ") and not events.merged
         if of_amd and (overruns := found.end_overruns()):

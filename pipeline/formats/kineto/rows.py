@@ -26,6 +26,7 @@ from tracelake.kernels.numbers import NULL, Longs
 from tracelake.schema.tables import tables
 from tracelake.schema.topology import LARGEST, stage_of
 
+_OF_REPLICAS = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"}
 _Columns = dict[str, pa.Array | Sequence[object]]
 
 
@@ -34,13 +35,14 @@ class DocumentRows:
 
     Attributes:
         counts: Number of rows by table.
+        sizes: Sizes of the job.
     """
 
-    def __init__(self, events: Events, source: int, rank: int, sizes: Mapping[str, int]) -> None:
+    def __init__(self, events: Events, source: int, rank: int) -> None:
         self._events = events
         self._source = source
         self._rank = rank
-        self._sizes = sizes
+        self.sizes: Mapping[str, int] = {}
         self._parts = events.rows
         self._calls = sorted({**self._exchanges(), **events.calls()}.items())
         self._groups = events.groups()
@@ -79,6 +81,20 @@ class DocumentRows:
         stages = {named.virtual_stage for named in seen}
         sizes = {"micro_batches": 1 + max(named.micro_batch for named in seen)}
         return sizes | ({"vpp": len(stages)} if len(stages) > 1 else {})
+
+    def replicas(self) -> int | None:
+        """Return the number of ranks if they train replicas, which one group of all ranks says.
+
+        All of its calls must join or spread what each rank has: messages from one rank to another,
+        and those to experts, are of ranks that do different work.
+        """
+        (group, *others) = self._groups.values() or (None,)
+        if others or group is None or group.description != "default_pg":
+            return None
+        names = [self._short[self._parts[i // ROWS].names[i % ROWS] >> 2] for i, _ in self._calls]
+        calls = (self._call(call, name) for (_, call), name in zip(self._calls, names, strict=True))
+        done = {call.collective for call in calls}
+        return group.size if done and done <= _OF_REPLICAS else None
 
     def message(self) -> str | None:
         """Return type and elements of the message with most bytes in all, which tells jobs apart.
@@ -219,7 +235,7 @@ class DocumentRows:
         """Return the columns that operations and communications share."""
         rows = self._parts[number]
         starts, ends = rows.wide[START, places], rows.wide[END, places]
-        stage = stage_of(self._rank, self._sizes)
+        stage = stage_of(self._rank, self.sizes)
         return {
             "source_id": np.full(places.size, self._source, np.int32),
             "line": rows.wide[AT_LINE, places],
@@ -303,7 +319,7 @@ class DocumentRows:
         """Return the kind of a call's group: as it is described, else by its ranks."""
         listed = self._groups.get(call.group or "", Group())
         described = group_of(call.group_text) or group_of(listed.description)
-        return described or group_by_ranks(listed.ranks, self._rank, self._sizes)
+        return described or group_by_ranks(listed.ranks, self._rank, self.sizes)
 
 
 def _text(raw: bytes) -> str:

@@ -684,6 +684,47 @@ def test_kernels_that_exchange_data_without_a_library_are_communications(
 
 
 @pytest.mark.parametrize(
+    ("told", "groups", "options", "verdicts"),
+    [
+        ("allreduce", 1, [], ["ok", "straggler", "ok", "ok"]),
+        ("all_to_allv", 1, [], ["not_comparable"] * 4),
+        ("send 0->1", 1, [], ["not_comparable"] * 4),
+        ("allreduce", 2, [], ["not_comparable"] * 4),
+        ("allreduce", 1, ["--set", "pp=4"], ["not_comparable"] * 4),
+    ],
+)
+def test_ranks_that_reduce_over_one_group_of_all_are_peers(
+    told: str,
+    groups: int,
+    options: list[str],
+    verdicts: list[str],
+    tracelake: Command,
+    tmp_path: Path,
+) -> None:
+    listed = [{"pg_name": str(i), "pg_desc": "default_pg", "pg_size": 4} for i in range(groups)]
+    args = {"Collective name": told, "Process Group Name": "0", "stream": 9}
+    for rank in range(4):
+        events = [
+            made
+            for i in range(1, 6)
+            for made in (
+                event(
+                    0, cat="user_annotation", name=f"ProfilerStep#{i}", ts=50_000 * i, dur=49_000
+                ),
+                event(0, ts=50_000 * i + 5, dur=20_000 + 9000 * (rank == 1)),
+                event(0, name="ncclDevKernel_X(x)", ts=50_000 * i + 30_000, dur=9000, args=args),
+            )
+        ]
+        info = {"rank": rank, "world_size": 4, "pg_config": listed}
+        document = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": events}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path, "--lake", lake, *options).code == 0
+    found = asked(tracelake, lake, "SELECT verdict FROM straggler_ranks ORDER BY rank")
+    assert [row["verdict"] for row in found] == verdicts
+
+
+@pytest.mark.parametrize(
     ("device", "lasted"), [("AMD Instinct MI355X", 30_000), ("NVIDIA H100", 90_000)]
 )
 def test_work_of_amd_ends_before_later_work_of_its_stream_has_ended(
