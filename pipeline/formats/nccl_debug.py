@@ -27,7 +27,8 @@ _TRANSPORTS = "transports"
 _PROCESS = re.compile(rf"([A-Za-z0-9_.-]+):(\d{{1,9}}):\d+ \[\d+\] (?:NCCL INFO |{WARNS})".encode())
 # Names have blanks (`direct shared memory`, `NET/AWS Libfabric`); RCCL adds the communicator.
 _VIA = re.compile(
-    r".* NCCL INFO (?:Channel|Ring) .* via (\S.*?)(?:/\d+.*| comm 0x.*)?\s*", re.ASCII
+    r".* NCCL INFO (?:Channel|Ring) .* via (\S.*?)(?:/\d+(?:\(\d+\))?(/GDRDMA)?.*| comm 0x.*)?\s*",
+    re.ASCII,
 )
 
 
@@ -94,7 +95,7 @@ class _Reader:
             return ()
         self._ending = Ending()  # ranks still connect
         if via:
-            self._transports[via[1]] += 1
+            self._transports[via[1] + (via[2] or "")] += 1
             return ()
         found = _INIT.fullmatch(text)
         if found is None:
@@ -132,7 +133,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=7,
+    version=8,
     facts=_facts,
     group=_group,
     join=_join,

@@ -52,6 +52,22 @@ def test_files_of_processes_are_a_run_per_start(tmp_path: Path, name: str) -> No
     assert len({row[0] for row in places}) == 2
 
 
+@pytest.mark.parametrize(
+    ("printed", "transport"),
+    [
+        ("[send] via NET/IB/2(1)/GDRDMA/Shared", "NET/IB/GDRDMA"),
+        ("[receive] via NET/IB/0/GDRDMA(PCI)", "NET/IB/GDRDMA"),
+        ("[send] via NET/AWS Libfabric/1/GDRDMA", "NET/AWS Libfabric/GDRDMA"),
+        ("[send] via NET/IB/0/Shared", "NET/IB"),
+        ("[receive] via NET/Socket/1 comm 0x95cdeb0 nRanks 08", "NET/Socket"),
+    ],
+)
+def test_a_transport_says_whether_it_reaches_the_device(printed: str, transport: str) -> None:
+    line = f"node-0:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] {printed}\n"
+    run = parse("nccl_debug", {"nccl.log": line.encode()}).only
+    assert run.facts.attributes == {"transports": f"{transport} 1"}
+
+
 def test_an_error_of_a_program_says_nothing_of_its_communicators() -> None:
     printed = log(0, 7) + "ValueError: no such file\n"
     run = parse("nccl_debug", {"nccl.log": printed.encode()}).only
