@@ -19,6 +19,7 @@ from tests.conftest import Command
 from tests.lakes import Template, few_models, ingest_and_build, run_ingest, statuses, unchanged
 from tests.traces import op, plan, trace, trace_name, write
 from tracelake import run
+from tracelake.base.text import with_lake
 from tracelake.cli import app
 from tracelake.lake.store import Lake
 
@@ -60,6 +61,14 @@ def test_help_lists_every_command_once_under_a_heading(tracelake: Command) -> No
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert sorted(names) == sorted(name for name, one in commands.items() if not one.hidden)
     assert "..." not in shown[shown.index("Read logs") :]
+
+
+def test_messages_name_the_lake_in_each_command_that_has_one() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        named = with_lake(f"list them: tracelake {name}", "my lake")
+        has_lake = any(parameter.name == "lake" for parameter in command.params)
+        assert named.endswith(f"{name} --lake 'my lake'" if has_lake else name), named
 
 
 def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) -> None:

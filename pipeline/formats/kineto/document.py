@@ -22,7 +22,7 @@ DECODER = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
 _EVENTS = "traceEvents"
 _BETWEEN = re.compile(r"[\s,]*")
 _COLON = re.compile(r"\s*:\s*")
-# PyTorch of 2024 and 2025 writes so the description of a group that has none.
+# Versions of PyTorch before 2026 write so the description of a group that has none.
 _NO_VALUE, _NULL = b'": ,', b'":0,'
 _FRAME = re.compile(r'\{\s*"ph":\s*"X",\s*"cat":\s*"python_function"')
 _NEXT_EVENT = re.compile(r"(?<=\n)[ \t]*\{|\{\s*\"(?:ph|cat|name)\"\s*:|(?<=\n)[ \t]{0,2}\]")
