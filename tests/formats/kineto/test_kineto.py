@@ -115,7 +115,7 @@ def test_an_event_that_is_no_json_is_rejected_whatever_it_is(value: str) -> None
 
 @pytest.mark.parametrize("block_size", [64, 1 << 20])
 def test_a_message_of_a_group_without_a_description_is_read(block_size: int) -> None:
-    """versions of PyTorch before 2026 writes no value there, which is no JSON."""
+    """PyTorch before 2026 writes no value there, which is no JSON."""
     said = {"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float"}
     said |= {"Process Group Name": "3", "Process Group Description": "", "Group size": 2}
     events = [event(i, name="ncclDevKernel_AllReduce(x)", args=said) for i in range(3)]
