@@ -18,7 +18,7 @@ from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
 from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, gib, value_of
 
 _BAR = re.compile(
-    r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
+    r"\s*(?:(?:Train|Steps): +)?\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9})"
     r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:([^\]{]*)\])?",
     re.ASCII,
 )

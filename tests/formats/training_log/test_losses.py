@@ -100,9 +100,9 @@ def hugging_face(losses: Losses) -> str:
     text = ""
     for step, loss in enumerate(losses, 1):
         said = "0.0, 'grad_norm': nan" if loss is None else f"{loss}, 'grad_norm': 1.5"
-        bar = f"{step}/{len(losses)} [00:{6 * step:02d}<00:09,  6.00s/it]"
+        bar = f"{step * 9:3d}%|##| {step}/{len(losses)} [00:{6 * step:02d}<00:09,  6.00s/it]"
         text += f"{{'loss': {said}, 'learning_rate': 1e-05, 'epoch': 0.{step}}}\r{bar}\n"
-    return f"0/{len(losses)} [00:00<?, ?it/s]\r{text}"
+    return f"  0%|  | 0/{len(losses)} [00:00<?, ?it/s]\r{text}"
 
 
 def nanogpt(losses: Losses) -> str:

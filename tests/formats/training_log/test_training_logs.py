@@ -436,6 +436,15 @@ def test_a_dict_has_the_step_of_the_bar_behind_it(prefix: str) -> None:
     assert run.facts.attributes == {"last_step": "20", "planned_steps": "40"}
 
 
+def test_a_part_of_a_bar_is_no_bar() -> None:
+    """Collectors of logs cut lines at 16 KiB: what is left of 115/400 is no step 5."""
+    bars = "\r".join(bar(done, 3 * done, total=400) for done in range(200))
+    cut = bars.index("115/400") + 2
+    text = f"{_TRAINING.format(3200, 400)}{bars[:cut]}\n{bars[cut:]}\n"
+    run = parse("training_log", {"job.log": text.encode()}).only
+    assert {row["step_time_ns"] for row in run.rows("train_steps")} == {3_000_000_000}
+
+
 @pytest.mark.parametrize(("last", "ended"), [(37, False), (40, True)])
 def test_a_bar_says_how_far_a_job_came_behind_its_last_record(last: int, ended: bool) -> None:
     lines = [f"\r{bar(0, 0)}"]
