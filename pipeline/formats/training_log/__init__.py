@@ -132,7 +132,7 @@ def _sniff(head: bytes) -> Claim:
 def _stamp(head: bytes) -> datetime | None:
     """Return the first time of day in a log, or else the date that its script printed.
 
-    Primus writes days as 20260511, in colours, and nanotron as 05/11/2026.
+    Primus writes days as 20260511, in colours, and some as 05/11/2026.
     """
     found = _HEAD_STAMP.search(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head)))
     if found is None:
@@ -149,6 +149,8 @@ class _Reader:
         # Of the latest record that others are like: what its keys are called, and these.
         self._keys: tuple[str, list[str]] | None = None
         self._skipped = 0
+        self._iterated = 0  # step of the latest record of Megatron-LM
+        self._due = -1  # that of the one that comes next
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
@@ -195,6 +197,8 @@ class _Reader:
         if alike.totals is not None:
             self._job.total = alike.totals[place]
         printed = Printed(at, fine, alike.times_ns[place], alike.resets)
+        if not alike.resets:
+            self._iterate(alike.steps[place])
         return self._covered(alike.steps[place], printed)
 
     def finish(self) -> RunFacts:
@@ -303,6 +307,7 @@ class _Reader:
         values = values_of([written_out(field) for field in fields] if short else fields)
         if not (nemo or short):
             self._keys = "fields", fields
+            self._iterate(step)
         self._job.total = total
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
@@ -315,6 +320,9 @@ class _Reader:
         self._ahead = {}
         if timers:
             yield from self._timers.own(timers)
+
+    def _iterate(self, step: int) -> None:
+        self._iterated, self._due = step, 2 * step - self._iterated
 
     def _record(
         self, step: int, before: str, values: dict[str, Any], *, resets: bool = True
@@ -365,12 +373,11 @@ class _Reader:
         return [self._record(micro // per_step, text, values)]
 
     def _pipeline(self, text: str, found: re.Match[str]) -> Row:
-        values = {
-            "loss": number(found[2]),
-            "step_time_ns": rounded_ns(found[3], 9),
-            "samples_per_s": number(found[4]),
-        }
-        return self._record(whole(found[1], 31), text, values)
+        step, values = whole(found[1], 31), {"loss": number(found[2])}
+        if step != self._due:  # early versions print the time of one step over that of all
+            values["step_time_ns"] = rounded_ns(found[3], 9)
+            values["samples_per_s"] = number(found[4])
+        return self._record(step, text, values)
 
     def _maxtext(self, text: str, found: re.Match[str]) -> Row:
         self._job.interval = 1  # it prints every step, from 0 on
@@ -402,7 +409,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=13,
+    version=14,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,

@@ -54,8 +54,11 @@ STAMP = "[0-9]{4}[-/]?[0-9]{2}[-/]?[0-9]{2}[ T,][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,
 """Expression of a time of day with its date."""
 _STAMP = re.compile(STAMP)
 _WHOLE_SECONDS = len("2026-05-09 12:00:00")
-# nanotron writes days as 05/11/2026, in front of the level and the ranks.
-DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
+# Days as 05/11/2026: nanotron, in front of the level and the ranks, and examples of Hugging Face.
+DAY = (
+    r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})"
+    r"(?= [0-9:]{8} (?:\[[A-Z]+\|DP=|- [A-Z]+ - [\w.]+ - ))"
+)
 _DAY = re.compile(DAY)
 _SHORT = re.compile(r"\s*(\w+): ([0-9.]+)([KMGTPE])\s*", re.ASCII)
 # Keys of records, with blanks for `_`: times by digits of their unit in ns, numbers by column.
@@ -105,6 +108,7 @@ _SIZE = re.compile(r"([0-9.]+)(?:GB|GiB)?(?:\(.*)?")
 AVERAGE = r"\s*(?:/.*|\(avg [0-9.]+\))$"
 """Expression of what stands behind the value of a step where its average is printed, too."""
 _AVERAGE = re.compile(AVERAGE)
+_BEHIND = re.compile(r"(.+) ([0-9.]+(?:E[+-][0-9]+)?) *", re.ASCII)  # of Megatron-LM until 2020
 _FLOPS = re.compile(r"([0-9.]+)([KMGTPEZ])FLOPS")
 _UNITS = " KMGTPEZ"
 _GIB = 1 << 30
@@ -168,7 +172,11 @@ def value_of(key: str, text: str) -> dict[str, Any]:
 def parted(field: str) -> tuple[str, str, str]:
     """Return the key of a field, what stands behind it, and what it says."""
     key, mark, value = field.partition(":")
-    return field.partition("=") if "=" in key else (key, mark, value)
+    if "=" in key:
+        return field.partition("=")
+    if not mark and (found := _BEHIND.fullmatch(field)):
+        return found[1], " ", found[2]
+    return key, mark, value
 
 
 class Value(NamedTuple):

@@ -655,6 +655,39 @@ def test_a_pause_between_the_first_two_records_changes_nothing() -> None:
     assert [r["time_basis"] for r in got] == ["own", "includes_first", "own", "own"]
 
 
+def test_what_deepspeed_prints_beside_a_record_is_not_its_time() -> None:
+    """In its early versions it is the time of one step over all that it prints once."""
+    records = [
+        f" iteration {step:6d}/ 9000 | elapsed time per iteration (ms): 5000.0 | lm loss: 2.5 |"
+        for step in (200, 400, 600)
+    ]
+    pipeline = "steps: {} loss: 2.4 iter time (s): {} samples/sec: {}"
+    records[0] += "\n" + pipeline.format(300, "4.900", "104.490")
+    records[1] = pipeline.format(400, "0.003", "172747.511") + "\n" + records[1]
+    data = "".join(f"{line}\n" for line in records).encode()
+    got = parse("training_log", {"job.log": data}).only.rows("train_steps")
+    assert [(r["step"], r["step_time_ns"]) for r in got] == [
+        (200, 5_000_000_000),
+        (300, 4_900_000_000),
+        (400, None),
+        (400, 5_000_000_000),
+        (600, 5_000_000_000),
+    ]
+    assert {r["samples_per_s"] for r in got} == {None, 104.49}
+
+
+def test_values_of_2019_stand_behind_their_keys_without_a_colon() -> None:
+    data = "".join(
+        f" iteration {step:8d}/  320000 | elapsed time per iteration (ms): 556.5 | learning rate"
+        f" {step}.500E-06 | lm loss 9.7{step}4535E+00 | loss scale 131072.0 |\n"
+        for step in range(1, 9)
+    )
+    got = parse("training_log", {"job.log": data.encode()}).only.rows("train_steps")
+    assert [(r["lr"], r["loss"], r["loss_scale"]) for r in got] == [
+        (float(f"{step}.5E-06"), float(f"9.7{step}4535"), 131072.0) for step in range(1, 9)
+    ]
+
+
 def test_steps_without_a_printed_time_get_it_from_rates_or_dates(
     tracelake: Command, tmp_path: Path
 ) -> None:
@@ -796,12 +829,19 @@ def test_a_batch_that_the_job_increases_is_not_the_size_of_every_step() -> None:
     assert "global_batch_size" not in run.facts.topology
 
 
-@pytest.mark.parametrize("day", ["20260511", "2026-05-11"])
-def test_a_day_in_colours_is_the_date_of_the_run(
-    day: str, tmp_path: Path, tracelake: Command
+@pytest.mark.parametrize(
+    "head",
+    [
+        "[\x1b[32m20260511 02:17:24\x1b[0m][\x1b[36mrank-1/8\x1b[0m] global logger",
+        "[\x1b[32m2026-05-11 02:17:24\x1b[0m][\x1b[36mrank-1/8\x1b[0m] global logger",
+        "05/11/2026 02:17:24 - INFO - __main__ - ***** Running training *****",
+    ],
+)
+def test_a_day_is_the_date_of_the_run_in_whatever_form(
+    head: str, tmp_path: Path, tracelake: Command
 ) -> None:
     record, _ = early(1, 1, 0)
-    text = f"[\x1b[32m{day} 02:17:24\x1b[0m][\x1b[36mrank-1/8\x1b[0m] global logger\n{record}\n"
+    text = f"{head}\n{record}\n"
     archive, lake = write(tmp_path / "in", {"train.log": text}), tmp_path / "lake"
     assert tracelake("run", archive, "--lake", lake).code == 0
     answer = tracelake("query", "SELECT run_date FROM runs", "--lake", lake, "--format", "csv")
