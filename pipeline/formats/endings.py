@@ -23,6 +23,7 @@ _IN_SCRIPT = r"\bline \d+: +\d+ "
 _DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)(?: +\(core dumped\))?"
 _TRAINS = r"\S*(?:python|torchrun|deepspeed|accelerate|srun|mpirun)"
 _INTERRUPTED = r"^KeyboardInterrupt:?\s*$|Detected KeyboardInterrupt, "
+_EXITED = r"^(?:command terminated with exit|[\w.-]+ exited with) code "  # kubectl, docker compose
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
@@ -42,7 +43,8 @@ _KINDS = {
     r"|nan loss encountered|loss contains a NaN",
     "collective_timeout": r"Watchdog caught collective operation timeout: "
     r"|ProcessGroup\w+'s watchdog got stuck for \d+ seconds"
-    r"|\bStream synchronize timeout\b",  # EE1002 of Ascend
+    # EE1002 and EI0002 of Ascend
+    r"|\bStream synchronize timeout\b|\bThe wait execution of the Notify register times out\b",
     "network_error": r"[NH]CCL error in: |ncclRemoteError: |ncclSystemError: "
     r"|\bGetting socket times out\b"  # EI0006 of Ascend
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
@@ -50,13 +52,14 @@ _KINDS = {
     _CANCELLED: r"=>> PBS: job killed: |\bTERM_[A-Z]+: job killed "
     rf"|{_SLURM}(?:ON \S+ )?CANCELLED AT "
     r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: "
-    rf"|{_INTERRUPTED}",
+    rf"|{_INTERRUPTED}|^Terminated\s*$|{_IN_SCRIPT}Terminated +{_TRAINS}",
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
     r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
-    r"|^command terminated with exit code 137\s*$"  # of kubectl
+    rf"|{_EXITED}137\s*$"
     rf"|^Killed\s*$|{_IN_SCRIPT}Killed +{_TRAINS}",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
+    rf"|{_EXITED}[1-9][0-9]*\s*$"
     r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
     r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
     rf"|^{_DIED}\s*$|{_IN_SCRIPT}{_DIED} +{_TRAINS}"
@@ -77,8 +80,8 @@ _ASIDE = (
 _CHAINED = r"During handling of the above exception, .*|The above exception was the direct cause .*"
 _DONE = r".*\b[Tt]raining (?:complete|completed|done|finished)\b.*"
 LINE = (
-    rf"{_ERROR}.*|{_BARE}|{_TRACEBACK}|{_ASIDE}|{_CHAINED}|{_DONE}"
-    rf"|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
+    rf"(?:.*[^\w.])?(?:{_ERROR}.*|{_BARE}|{_TRACEBACK}|{_ASIDE}|{_CHAINED})|{_DONE}"
+    rf"|.*(?:NCCL WARN |{_ANYWHERE}).*"
 )
 """Expression of the lines that say what ended a job, or may explain it."""
 
@@ -88,9 +91,10 @@ _ABOVE = re.compile(
     rf"(?P<trace>{_TRACEBACK})|(?P<aside>{_ASIDE})|(?P<chained>{_CHAINED})|(?P<done>{_DONE})",
     re.ASCII,
 )
+_BEGINS = re.compile(rf"(?:{_TRACEBACK}|{_ASIDE})$", re.ASCII)
 # What may be said of a script or an interpreter that ends when the training is done.
 _AT_END = re.compile(
-    rf"^(?:Killed|{_DIED})\s*$|{_IN_SCRIPT}|Fatal Python error: |{_INTERRUPTED}"
+    rf"^(?:Killed|Terminated|{_DIED})\s*$|{_IN_SCRIPT}|Fatal Python error: |{_INTERRUPTED}"
     r"|'s watchdog got stuck ",
     re.ASCII,
 )
@@ -121,6 +125,8 @@ class Ending:
     def __init__(self) -> None:
         self.kind: str | None = None
         self.uncaught = False
+        # What a collector of logs writes before a traceback, and with other numbers behind it.
+        self._before: re.Pattern[str] | None = None
         self._above: str | None = None  # what the latest line about a traceback was
         self._done = False  # it said that the training is
         self._aside = False  # the traceback is of what ends no process
@@ -132,6 +138,7 @@ class Ending:
 
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""
+        text = self._bare(text)
         warning = _WARNS.search(text) if "NCCL WARN" in text else None
         if (warning and _HARMLESS.search(text)) or (self._done and _AT_END.search(text)):
             return
@@ -162,6 +169,14 @@ class Ending:
             self.uncaught |= self._above == "trace"
             if not self._error and self.kind != _KILLED:
                 self._error = error
+
+    def _bare(self, text: str) -> str:
+        """Return a line without what a collector writes before it, as a traceback shows that."""
+        begins = _BEGINS.search(text)
+        if begins and (before := text[: begins.start()]).strip():
+            self._before = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
+        found = self._before.match(text) if self._before else None
+        return text[found.end() :] if found else text
 
     def _read_above(self, what: str | None) -> None:
         """Keep whose traceback follows: that of a thread goes on while its errors are chained."""

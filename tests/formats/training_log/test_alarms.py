@@ -453,7 +453,41 @@ _SLURM = (
             "collective_timeout",
             "Stream synchronize timeout. rt failed",
         ),
+        (
+            ["EI0002: [PID: 7] 2025-10-11 The wait execution of the Notify register times out."],
+            "collective_timeout",
+            "The wait execution of the Notify register times out",
+        ),
         (["command terminated with exit code 137"], "killed", None),  # kubectl exec
+        (["command terminated with exit code 1"], "error", None),
+        (["trainer-1 exited with code 137"], "killed", None),  # docker compose
+        (["trainer-1 exited with code 1"], "error", None),
+        (["trainer-1 exited with code 0"], None, None),
+        (["Terminated"], "cancelled", None),
+        (["job.sh: line 24: 255 Terminated  python"], "cancelled", None),
+        (["job.sh: line 24: 255 Terminated  nvidia-smi"], None, None),
+        (["Training complete", "Terminated"], None, None),
+        # Whatever stands before each line.
+        (
+            [f"[trainer] {_TRACEBACK}", '[trainer]   File "a.py"', "[trainer] KeyError: 'ids'"],
+            "error",
+            "KeyError: 'ids'",
+        ),
+        (
+            [f"2026-04-08 11:20:09.1 e7 {_TRACEBACK}", "2026-04-08 11:20:10.23 e7 AssertionError"],
+            "error",
+            "AssertionError",
+        ),
+        ([f"[trainer] {_TRACEBACK}", "W0408 [trainer] ValueError: bad shard"], None, None),
+        (
+            [
+                "job stderr Exception ignored in: <function A.__del__>",
+                f"job stderr {_TRACEBACK}",
+                "job stderr TypeError: no list",
+            ],
+            None,
+            None,
+        ),
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),
         (

@@ -153,6 +153,8 @@ _LAUNCHERS = (
     "10.12.0.7: ",
     "[default7]: ",
     "[rank3]:",
+    "[trainer0]:",
+    "[3] ",
     "[gpu-7.site:3]: ",
     "trainer/0 [0]:",
     "nemo.pretrain/0 [default0]:",
