@@ -30,6 +30,7 @@ _KEYS = {
     "optim/total_grad_norm": "grad_norm",
     "optim/total grad norm": "grad_norm",
     "throughput/device/tokens_per_second": "tokens_per_s",
+    "throughput/device/TPS": "tokens_per_s",
     "throughput/device/BPS": _RATE,
     "throughput/device/data loading (s)": WAITED,
 }

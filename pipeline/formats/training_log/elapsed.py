@@ -16,7 +16,8 @@ class Elapsed:
 
     A line that repeats the step of the line before shows a pause, as for an evaluation: its time is
     that of no step. It is no pause where lines are printed within steps, or by several processes
-    that began at different times: then most steps have one.
+    that began at different times: then most steps have one. It is one where another loop printed in
+    between.
     """
 
     def __init__(self, tick_ns: int) -> None:
@@ -26,7 +27,9 @@ class Elapsed:
         self._paused_ns = 0  # since the latest interval's end
         self._pauses = self._steps = 0  # of the file
 
-    def take(self, done: int, at_ns: int, *, waited: bool = True) -> list[StepValues]:
+    def take(
+        self, done: int, at_ns: int, *, waited: bool = True, aside: bool = False
+    ) -> list[StepValues]:
         """Return the mean time of the steps of an interval that ends here.
 
         Nothing while it is too short for the ticks of the printed time. The first interval of a job
@@ -36,13 +39,14 @@ class Elapsed:
             done: Steps done.
             at_ns: The printed time.
             waited: Nothing was trained since the line before, if that has the same step.
+            aside: Another loop printed since then.
         """
         again = done == self._done and self._since > 0
         if done < self._done or at_ns < self._at_ns or not self._since:  # a job begins
             self._end(done, at_ns)
-        elif again and waited and at_ns > self._at_ns:
+        elif again and (waited or aside) and at_ns > self._at_ns:
             self._paused_ns += at_ns - self._at_ns
-            self._pauses += 1
+            self._pauses += not aside
         elif not again:
             self._steps += done - self._done
         self._done, self._at_ns = done, at_ns

@@ -88,12 +88,13 @@ class Trainer(StepLines):
                 break
             at, self._has_bar = bar.end(), True
             # With values behind it, a bar is drawn again for each micro-batch.
-            waited, self._aside = self._aside or not bar[6], False
+            aside, self._aside = self._aside, False
             waiting, self._waiting = self._waiting, None
             if waiting and (step := self._step_at(done, waiting)):
                 yield from self._record(step, total, waiting)
             yield from self._record(done, total, None)
-            yield from self._elapsed.take(done, clock_ns(bar[3], bar[4], bar[5]), waited=waited)
+            at_ns = clock_ns(bar[3], bar[4], bar[5])
+            yield from self._elapsed.take(done, at_ns, waited=not bar[6], aside=aside)
         if at:
             self.behind = text[at:].strip()
             return

@@ -438,6 +438,18 @@ def test_a_dict_has_the_step_of_the_bar_behind_it(prefix: str) -> None:
     assert run.facts.attributes == {"last_step": "20", "planned_steps": "40"}
 
 
+def test_an_evaluation_behind_every_step_is_no_time_of_a_step() -> None:
+    shown = []
+    for done in range(1, 31):
+        again = bar(done, 13 * done - 10)
+        shown += [again, f"\n{said(done)}\n", again, bar(1, 5, total=2), bar(2, 10, total=2)]
+        shown += ["\n{'eval_loss': 1.5}\n", bar(done, 13 * done)]
+    text = f"{_TRAINING.format(312, 40)}{chr(13).join(shown)}\n"
+    run = parse("training_log", {"job.log": text.encode()}).only
+    times = [row["step_time_ns"] for row in run.rows("train_steps") if row["step_time_ns"]]
+    assert times == [3_000_000_000] * 2
+
+
 def test_a_part_of_a_bar_is_no_bar() -> None:
     """Collectors of logs cut lines at 16 KiB: what is left of 115/400 is no step 5."""
     bars = "\r".join(bar(done, 3 * done, total=400) for done in range(200))
