@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +132,17 @@ def _sniff(head: bytes) -> Claim:
 def _stamp(head: bytes) -> datetime | None:
     """Return the first time of day in a log, or else the date that its script printed.
 
+    A date that none follows within a day is that of something else, if another one is not.
     Primus writes days as 20260511, in colours, and some as 05/11/2026.
     """
-    found = _HEAD_STAMP.search(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head)))
-    if found is None:
-        return stamp_in_words(head)
-    day, clock = (part.decode() for part in found.groups())
-    return stamp_of(f"{day.replace('/', '-')} {clock}")
+    first = before = None
+    for found in _HEAD_STAMP.finditer(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head))):
+        day, clock = (part.decode() for part in found.groups())
+        if stamp := stamp_of(f"{day.replace('/', '-')} {clock}"):
+            if before and abs(stamp - before) < timedelta(days=1):
+                return before
+            first, before = first or stamp, stamp
+    return first or stamp_in_words(head)
 
 
 class _Reader:

@@ -962,6 +962,17 @@ def test_a_log_of_another_trainer_behind_them_is_read_too(
     assert rows(tmp_path / "lake", "train_steps", "count(*)") == [(1,)]
 
 
+def test_a_date_of_something_else_is_not_that_of_the_run(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    log = "index of 2024-05-06 07:08:09\nckpt of 2025-12-31 23:59:59\n"
+    log += "".join(f"{text}\n" for text, _ in records(dated))
+    archive = write(tmp_path / "in", {"train.log": log})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    ((found,),) = rows(tmp_path / "lake", "runs", "run_date::DATE::VARCHAR")
+    assert found == "2026-03-01"
+
+
 _UNDATED = "".join(f"iter {k}: loss 2.5000, time 100.00ms, mfu 30.00%\n" for k in range(5))
 
 
