@@ -1,11 +1,11 @@
-"""Read the progress bars of NeMo, of Lightning 2 and of torchtune.
+"""Read the progress bars of NeMo, of Lightning 2, of torchtune and of llama-recipes.
 
 tqdm, which draws those of NeMo, rounds a number to three digits where that is shorter: step 1000.0
 is `1e+3`, 1006.0 stays. The count of the bar says which step it is. Lightning draws the bar twice
 per step, first with the values of the step before.
 
-The others count whole seconds within an epoch: those of Lightning per batch, those of torchtune per
-step. The time of either is a mean over as many as take half a minute.
+The others count whole seconds within an epoch: those of Lightning per batch, the others per step.
+The time of either is a mean over as many as take half a minute.
 """
 
 from __future__ import annotations
@@ -79,17 +79,28 @@ _TUNE_BAR = (
     rf"\b(\d{{1,6}})\|(\d{{1,9}})\|Loss: ({PRINTED}): +\d{{1,3}}%\|[^|]*\|"
     r" *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
 )
+# Of llama-recipes and what came of it: with the batch, of which a step may have several.
+_RECIPES_BAR = (
+    r"\bTraining Epoch: (\d{1,6})/(\d{1,6}), (?:step|batch) (\d{1,9})/(\d{1,9}) completed"
+    rf" \(loss: ({PRINTED})\)?: +\d{{1,3}}%\|[^|]*\|"
+    r" *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
+)
 _LINE = re.compile(rf".*{_EPOCH_BAR}.*", re.ASCII)
 _TUNE_LINE = re.compile(_TUNE_BAR, re.ASCII)
+_RECIPES_LINE = re.compile(_RECIPES_BAR, re.ASCII)
 # Lightning fills short numbers with zeros, also `nan.0`.
 _LOSS = re.compile(rf", (?:train[_/])?loss(?:_step)?=({PRINTED})(?:\.0*)?(?=[],])")
 
 
 class Epochs(StepLines):
-    """Reads the bars of one file, in order: a step is a batch, and none says how many there are."""
+    """Reads the bars of one file, in order: a step is a batch, and most do not say how many."""
 
-    LINES = rf".*(?:{_EPOCH_BAR}|{_TUNE_BAR}).*"
-    HEADS = ((b", v_num=", _EPOCH_BAR.encode()), (b"|Loss: ", _TUNE_BAR.encode()))
+    LINES = rf".*(?:{_EPOCH_BAR}|{_TUNE_BAR}|{_RECIPES_BAR}).*"
+    HEADS = (
+        (b", v_num=", _EPOCH_BAR.encode()),
+        (b"|Loss: ", _TUNE_BAR.encode()),
+        (b" completed (loss: ", _RECIPES_BAR.encode()),
+    )
 
     def __init__(self) -> None:
         self._elapsed = Elapsed(SECOND_NS)
@@ -100,6 +111,8 @@ class Epochs(StepLines):
         """Return loss and time of the batches that a bar ends."""
         if "|Loss: " in text and (found := _TUNE_LINE.search(text)):
             return self._tune(*found.groups())
+        if "completed (loss: " in text and (found := _RECIPES_LINE.search(text)):
+            return self._recipes(*found.groups())
         if ", v_num=" not in text or ", global_step=" in text:
             return []
         found = _LINE.fullmatch(text)
@@ -130,3 +143,14 @@ class Epochs(StepLines):
         self.done = int(step)
         record: StepValues = (self.done, None, {"loss": number(loss)})
         return [record, *self._elapsed.take(self.done, clock_ns(*clock))]
+
+    def _recipes(self, *printed: Any) -> list[StepValues]:
+        """Return loss and time of a step of llama-recipes, whose bar first has an older loss."""
+        epoch, epochs, batch, batches, loss, count, of, *clock = printed
+        done, steps = int(count), max(int(of), 1)
+        if not done:
+            return []
+        self.total, self.done = int(epochs) * steps, (int(epoch) - 1) * steps + done
+        time = self._elapsed.take(self.done, clock_ns(*clock))
+        own = int(batch) + 1 == done * (int(batches) // steps)
+        return [(self.done, None, {"loss": number(loss)}), *time] if own else time

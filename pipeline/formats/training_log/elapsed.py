@@ -42,13 +42,16 @@ class Elapsed:
             aside: Another loop printed since then.
         """
         again = done == self._done and self._since > 0
-        if done < self._done or at_ns < self._at_ns or not self._since:  # a job begins
-            self._end(done, at_ns)
-        elif again and (waited or aside) and at_ns > self._at_ns:
-            self._paused_ns += at_ns - self._at_ns
-            self._pauses += not aside
-        elif not again:
-            self._steps += done - self._done
+        # Another process may have begun a moment later.
+        if done < self._done or at_ns < self._at_ns - self._tick_ns or not self._since:
+            self._end(done, at_ns)  # a job begins
+        else:
+            at_ns = max(at_ns, self._at_ns)
+            if not again:
+                self._steps += done - self._done
+            elif (waited or aside) and at_ns > self._at_ns:
+                self._paused_ns += at_ns - self._at_ns
+                self._pauses += not aside
         self._done, self._at_ns = done, at_ns
         paused_ns = 0 if self._pauses > max(_PAUSES, self._steps / 2) else self._paused_ns
         steps, time_ns = done - self._since, at_ns - self._from_ns - paused_ns

@@ -450,6 +450,35 @@ def test_an_evaluation_behind_every_step_is_no_time_of_a_step() -> None:
     assert times == [3_000_000_000] * 2
 
 
+def test_bars_that_two_processes_draw_a_moment_apart_have_times() -> None:
+    shown = "\r".join(bar(k, 3 * k + moment) for k in range(1, 31) for moment in (1, 0))
+    data = f"{_TRAINING.format(312, 40)}{shown}\n".encode()
+    got = parse("training_log", {"a.log": data}).only.rows("train_steps")
+    assert [row["step_time_ns"] for row in got] == [3_000_000_000] * 2
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_bars_of_llama_recipes_are_read(batches: int) -> None:
+    """Each rank draws them, first with the loss of the batch before."""
+    shown = []
+    for done in range(1, 41):
+        epoch, count = divmod(done - 1, 20)
+        for batch in (batches * (count + 1) - 2, batches * (count + 1) - 1):
+            shown += [
+                f"Training Epoch: {epoch + 1}/3, step {batch}/{20 * batches} completed (loss:"
+                f" {batch + 0.5}): {5 * count + 5}%|##| {count + 1}/20 [{3 * count // 60:02d}:"
+                f"{3 * count % 60:02d}<01:00,  3.00s/it]"
+            ] * 2
+    data = "\r".join([*shown, "\n"]).encode()
+    assert claim_of(formats()["training_log"], data) is not Claim.NO
+    run = parse("training_log", {"job.log": data}).only
+    got = run.rows("train_steps")
+    losses = {r["step"]: r["loss"] for r in got if r["loss"] is not None}
+    assert losses == {k: batches * ((k - 1) % 20 + 1) - 0.5 for k in range(1, 41)}
+    assert {r["step_time_ns"] for r in got} == {None, 3_000_000_000}
+    assert run.facts.attributes == {"last_step": "40", "planned_steps": "60"}
+
+
 def test_a_part_of_a_bar_is_no_bar() -> None:
     """Collectors of logs cut lines at 16 KiB: what is left of 115/400 is no step 5."""
     bars = "\r".join(bar(done, 3 * done, total=400) for done in range(200))
