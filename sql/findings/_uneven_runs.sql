@@ -1,7 +1,7 @@
 -- Runs whose steps do not have the same work, so that a longer step is not a slower one.
--- The samples of a step change, or its log says that sizes of the job do, or its tokens do, as where a
--- step generates what it trains on: between their quarters lies more than a tenth of the median. What
--- pauses a few steps does not show there.
+-- The samples of a step change, or its log says that sizes of the job do or that sequences grow, or its
+-- tokens change, as where a step generates what it trains on: between their quarters lies more than a
+-- tenth of the median. What pauses a few steps does not show there.
 -- @grain run_id
 WITH tokens AS (
     SELECT t.run_id, t.step, any_value(s.step_ms) * max(t.tokens_per_s) AS tokens
@@ -17,6 +17,8 @@ GROUP BY run_id
 HAVING min(global_batch_size) < max(global_batch_size)
 UNION
 SELECT run_id FROM faults WHERE name = 'sizes_changed'
+UNION
+SELECT run_id FROM runs WHERE attributes['sequence_length'] = 'grows'
 UNION
 SELECT run_id
 FROM tokens

@@ -153,6 +153,7 @@ class _Reader:
         # Of the latest record that others are like: what its keys are called, and these.
         self._keys: tuple[str, list[str]] | None = None
         self._skipped = 0
+        self._grows = False  # the length of sequences, as a curriculum has it
         self._iterated = 0  # step of the latest record of Megatron-LM
         self._due = -1  # that of the one that comes next
         self._batches: set[int] = set()  # global batch sizes of records
@@ -219,6 +220,8 @@ class _Reader:
             attributes |= self._ending.attributes(self._job.sizes.get("world_size"))
         if total:
             attributes |= {"last_step": str(last), "planned_steps": str(total)}
+        if self._grows:
+            attributes["sequence_length"] = "grows"
         attributes |= self._trainer.summary
         if len(self._batches) == 1:  # more while the job increases it
             sizes.setdefault("global_batch_size", *self._batches)
@@ -313,6 +316,7 @@ class _Reader:
             self._keys = "fields", fields
             self._iterate(step)
         self._job.total = total
+        self._grows |= "curriculum seqlen" in record
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
         if nemo:  # counts from 0, within the epoch

@@ -151,6 +151,17 @@ def test_steps_of_another_sequence_length_are_not_slower(
     assert asked(tracelake, lake, "SELECT kind FROM findings") == [{"kind": "contradiction"}]
 
 
+def test_steps_whose_sequences_grow_by_a_curriculum_are_not_slower(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    log = "".join(
+        megatron(range(100 * n + 1, 100 * n + 101), total=400, ms=1000 + 200 * n, start=3600 * n)
+        for n in range(4)
+    ).replace("|\n", "| curriculum seqlen:   64 |\n")
+    lake = ran(tracelake, tmp_path, log)
+    assert asked(tracelake, lake, "SELECT kind FROM findings") == []
+
+
 def test_a_validation_is_no_step(tracelake: Command, tmp_path: Path) -> None:
     said = []
     for step in range(1, 41):
