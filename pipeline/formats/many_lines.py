@@ -86,10 +86,13 @@ class ManyLines:
         if found is None:
             return False
         search, place = found
+        taken = self._taken.get(id(search))
+        if taken is None:  # of a file the first is read alone: it may say more than its row
+            self._taken[id(search)] = _Taken(search)
+            return False
         own = self._reader.take(search.alike, place)
         if own is None:
             return False
-        taken = self._taken.setdefault(id(search), _Taken(search))
         taken.lines.append(line)
         taken.places.append(place)
         taken.own.append(own)
@@ -98,6 +101,8 @@ class ManyLines:
     def taken(self) -> Iterator[tuple[str, list[int], dict[str, Any]]]:
         """Yield lines that were taken, with their table and columns."""
         for one in self._taken.values():
+            if not one.lines:
+                continue
             columns: dict[str, Any] = {
                 name: values[one.places] for name, values in one.search.columns.items()
             }

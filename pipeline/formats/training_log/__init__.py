@@ -53,7 +53,7 @@ from tracelake.formats.training_log.values import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracelake.formats.training_log.alike import Records
+    from tracelake.formats.training_log.alike import Key, Records
 
 # Of trainers with a module each, in the order in which a line is shown to them.
 _OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates, Losses, Batches)
@@ -150,7 +150,7 @@ class _Reader:
         del facts
         self._job = JobLines()
         self._steps = Steps()
-        # Of the latest record that others are like: what its keys are called, and these.
+        # Of the latest record that others are like: what its fields are called, and these.
         self._keys: tuple[str, list[str]] | None = None
         self._skipped = 0
         self._grows = False  # the length of sequences, as a curriculum has it
@@ -177,18 +177,18 @@ class _Reader:
         return [*self._job.changes(), *rows] if rows else rows
 
     @property
-    def keys(self) -> tuple[str, ...] | None:
+    def keys(self) -> tuple[str, tuple[Key, ...]] | None:
         """What the keys of the latest record are called, and these."""
         if self._keys is None:
             return None
-        called, keys = self._keys
-        return called, *("".join(parted(key)[:2]) for key in keys)
+        called, fields = self._keys
+        return called, tuple(parted(field)[:2] for field in fields)
 
     def read_many(self, texts: pl.Series) -> Records:
         from tracelake.formats.training_log.alike import FORMS  # noqa: PLC0415 - imports polars
 
         assert self.keys is not None
-        called, *keys = self.keys
+        called, keys = self.keys
         return FORMS[called](keys, texts)
 
     def take(self, alike: Records, place: int) -> dict[str, Any] | None:

@@ -22,10 +22,12 @@ from tracelake.formats.training_log.values import (
     STAMP,
     Value,
     known,
-    parted,
     read_value,
 )
 from tracelake.schema.tables import tables
+
+Key = tuple[str, str]
+"""A key of a record, and what stands behind it: a colon, or nothing."""
 
 # The last time of day before the step, where no other digits stand between them.
 _HEAD = (
@@ -75,21 +77,20 @@ class Records(Alike):
         return self.column("global_batch_size")
 
 
-def _fields(fields: Sequence[str], texts: pl.Series) -> Records:
-    """Return those of some lines that are records of Megatron-LM with these fields, plain values.
+def _fields(keys: Sequence[Key], texts: pl.Series) -> Records:
+    """Return those of some lines that are records of Megatron-LM with these keys, plain values.
 
     Args:
-        fields: What stands before each bar of a record, from the one behind the step on.
+        keys: Those before each bar of a record, from the one behind the step on.
     """
-    bars = len(fields) + 1
+    bars = len(keys) + 1
     alike = texts.str.count_matches("|", literal=True) == bars
     alike &= ~texts.str.contains("\r", literal=True)
     parts = texts.filter(alike).str.split_exact("|", bars).struct.unnest()
     head = parts.to_series(0).str.extract_groups(_HEAD).struct.unnest()
     plain = head["step"].is_not_null() & ~parts.to_series(bars).str.contains("[%)]")
     columns: dict[str, pl.Series] = {}
-    for field, part in zip(fields, parts.get_columns()[1:-1], strict=True):
-        key, mark, _ = parted(field)
+    for (key, mark), part in zip(keys, parts.get_columns()[1:-1], strict=True):
         says = known(key) if mark else None
         printed = part.str.strip_prefix(key + mark).str.strip_chars(" ")
         plain &= part.str.starts_with(key + mark)
@@ -113,7 +114,7 @@ def _fields(fields: Sequence[str], texts: pl.Series) -> Records:
     )
 
 
-def _pairs(keys: Sequence[str], texts: pl.Series) -> Records:
+def _pairs(keys: Sequence[Key], texts: pl.Series) -> Records:
     """Return those of some lines that are records of torchtitan with these keys, plain values.
 
     Args:
@@ -128,7 +129,7 @@ def _pairs(keys: Sequence[str], texts: pl.Series) -> Records:
     columns = {LOSS.column: loss}
     plain = loss.is_not_null() & (loss != -1)
     plain &= behind.str.count_matches(f"(?:{PAIR_KEYS}): ") == len(keys)
-    for key in keys:
+    for key, _ in keys:
         printed = behind.str.extract(rf"{key}: +([0-9.,naif]+)[ \t(G]").str.replace_all(",", "")
         says = known(key)
         assert says is not None
@@ -144,7 +145,7 @@ def _pairs(keys: Sequence[str], texts: pl.Series) -> Records:
     )
 
 
-FORMS: Mapping[str, Callable[[Sequence[str], pl.Series], Records]]
+FORMS: Mapping[str, Callable[[Sequence[Key], pl.Series], Records]]
 FORMS = {"fields": _fields, "pairs": _pairs}
 """Readers of records by what the keys of those are called."""
 
