@@ -1,6 +1,6 @@
 """Group runs into batches: runs that share a tar together, and several small runs at once.
 
-The small new runs of a batch are a group of the lake: their rows are written together.
+The small runs of a batch are a group of the lake: their rows are written together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tracelake.base.packing import packed
-from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.run_plan import RunPlan
 from tracelake.ingest.sniff import InputFile
 from tracelake.lake.manifest import group_name
 from tracelake.storage.store_path import is_uri
@@ -49,7 +49,7 @@ def batches(plans: Sequence[RunPlan], width: int) -> Iterator[Batch]:
 
 
 def _grouped(batch: Batch) -> Batch:
-    """Return a batch in order of run id, in which all small new runs are one group."""
+    """Return a batch in order of run id, in which all small runs are one group."""
     small = [p.run_id for bundle in batch for p in bundle if _is_small(p)]
     bundles = [sorted(bundle, key=lambda p: p.run_id) for bundle in batch]
     if len(small) > 1:
@@ -62,7 +62,7 @@ def _grouped(batch: Batch) -> Batch:
 
 
 def _is_small(p: RunPlan) -> bool:
-    return p.status is Status.NEW and p.weight < _SMALL_BYTES
+    return p.status.is_read and p.weight < _SMALL_BYTES
 
 
 def portable(batch: Batch) -> Batch:

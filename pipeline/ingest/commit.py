@@ -15,7 +15,7 @@ from tracelake.base.metrics import phase
 from tracelake.ingest.known_inputs import Record
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_result import RunResult
-from tracelake.lake.layout import SKIPPED_PARTITION
+from tracelake.lake.layout import SKIPPED_PARTITION, names_runs
 from tracelake.lake.manifest import Change, RunEntry, label_of
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.lake.store import Lake
@@ -67,7 +67,7 @@ def commit_groups(
             if result.usable:
                 good.append(result)
         if good:
-            changes.append(_change(group, good, plans))
+            changes.append(_change(group, good, results, plans))
     if changes:
         with phase("commit"):
             lake.commit_all(changes)
@@ -84,15 +84,30 @@ def _shorter(result: RunResult, plan: RunPlan) -> tuple[str, ...]:
     return tuple(label for label, lines in now.items() if lines < before.get(label, 0))
 
 
-def _change(group: str, results: Sequence[RunResult], plans: Mapping[str, RunPlan]) -> Change:
-    """Return the change of a group: its new runs, and the runs that they replace."""
-    new = {result.run_id for result in results}
+def _change(
+    group: str,
+    good: Sequence[RunResult],
+    every: Iterable[RunResult],
+    plans: Mapping[str, RunPlan],
+) -> Change:
+    """Return the change of a group: its new runs, and the runs that they replace.
+
+    Args:
+        good: What is committed of `every` run that was read: they share parts.
+    """
+    new = {result.run_id for result in good}
     replaced = {run.run_id for name in new for run in plans[name].replaces}
+    staged = {final: path for result in good for final, path in result.staged.items()}
+    runs_of: dict[str, list[str]] = defaultdict(list)
+    for result in sorted(every, key=lambda r: r.run_id):
+        for part in filter(names_runs, staged.keys() & result.staged.keys()):
+            runs_of[part].append(result.run_id)
     return Change(
         group,
-        [result.entry for result in results if result.entry],
-        {final: path for result in results for final, path in result.staged.items()},
+        [result.entry for result in good if result.entry],
+        staged,
         replaced - new,
+        runs_of={part: tuple(runs) for part, runs in runs_of.items()},
     )
 
 

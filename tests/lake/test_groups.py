@@ -25,6 +25,7 @@ from tests.lakes import (
     ingest_and_build,
     merge_groups,
     run_ingest,
+    statuses,
 )
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
@@ -480,6 +481,25 @@ def test_input_of_a_group_is_known_again_and_may_grow(sample: Path, tmp_path: Pa
     found = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["runs"]]
     assert "plan3" in {runs[0][:5] for runs in found if len(runs) == 1}
     assert check_lake(lake) == []
+    assert relations(lake) == relations(ingest_and_build(archive, tmp_path / "other"))
+
+
+def test_small_runs_that_change_are_written_together_again(few: None, tmp_path: Path) -> None:
+    archive = write(tmp_path / "archive", {f"plan{n}.txt": plan(n) for n in range(3, 9)})
+    lake = ingest_and_build(archive, tmp_path / "lake")
+    whole = (archive / "plan5.txt").read_text()
+    for path in archive.iterdir():
+        grown = path.read_text() + plan(1).splitlines()[-1] + "\n"
+        lost = "".join(whole.splitlines(keepends=True)[:-1])  # so that the lake keeps its run
+        path.write_text(lost if path.name == "plan5.txt" else grown)
+    assert statuses(run_ingest(archive, lake.root)) == ["kept", *["updated"] * 5]
+    found = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["runs"]]
+    assert sorted(map(len, found)) == [6, 6]
+    build(lake)
+    found = [runs_in(lake.root / part) for part in lake.snapshot().parts_by_table()["runs"]]
+    assert sorted(map(len, found)) == [1, 5]
+    assert check_lake(lake) == []
+    write(archive, {"plan5.txt": whole})
     assert relations(lake) == relations(ingest_and_build(archive, tmp_path / "other"))
 
 
