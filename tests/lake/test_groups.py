@@ -484,7 +484,8 @@ def test_input_of_a_group_is_known_again_and_may_grow(sample: Path, tmp_path: Pa
     assert relations(lake) == relations(ingest_and_build(archive, tmp_path / "other"))
 
 
-def test_small_runs_that_change_are_written_together_again(few: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few")
+def test_small_runs_that_change_are_written_together_again(tmp_path: Path) -> None:
     archive = write(tmp_path / "archive", {f"plan{n}.txt": plan(n) for n in range(3, 9)})
     lake = ingest_and_build(archive, tmp_path / "lake")
     whole = (archive / "plan5.txt").read_text()
