@@ -71,7 +71,7 @@ def with_lake(text: str, lake: str, escape: Callable[[str], str] = str) -> str:
     Args:
         escape: Writes the name in the form of the text, such as HTML.
     """
-    named = escape(shlex.quote(lake))
+    named = escape(shlex.quote(printable(lake)))
     return _COMMAND.sub(lambda command: f"{command[0]} --lake {named}", text)
 
 

@@ -1,6 +1,6 @@
 -- Every result of a bandwidth test, with what it recomputes to and how many ranks a host had.
 -- @grain run_id, line, placement
--- @column collective VARCHAR | As printed or named by the file, if busbw / algbw does not say another one; else known by that and redop, with 3 or more ranks; else NULL.
+-- @column collective VARCHAR | As printed or named by the file, unless busbw / algbw of 3 or more ranks says another one; else known by that and redop, with 3 or more ranks; else NULL.
 -- @column algbw_computed_gbps DOUBLE GB/s | size_bytes / time_ns; off by as much as the printed time is rounded.
 -- @column busbw_computed_gbps DOUBLE GB/s | The same times the collective's factor.
 -- @column time_ms DOUBLE ms | Time of one operation, as printed.
@@ -21,7 +21,7 @@ known AS (
         list_max(map_values(list_histogram(t.hosts))) AS most,
         coalesce(
             -- Names of files and commands may be of other tests; of a hypercube algbw counts what is sent, like busbw.
-            CASE WHEN (abs(s.factor / nullif(
+            CASE WHEN t.ranks < 3 OR (abs(s.factor / nullif(
                 if(t.collective = 'hypercube', 1, bus_factor(t.collective, t.ranks)), 0
             ) - 1) < 0.02) IS NOT FALSE THEN t.collective END,
             CASE

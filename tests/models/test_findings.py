@@ -1294,6 +1294,7 @@ def slowed_runs(times: np.ndarray) -> tuple[int, int]:
         )
         con.execute("CREATE TABLE _log_records (run_id VARCHAR, step INT, record INT)")
         con.execute("CREATE TABLE faults (run_id VARCHAR, name VARCHAR)")
+        con.execute("CREATE TABLE runs (run_id VARCHAR, attributes MAP(VARCHAR, VARCHAR))")
         con.register(
             "step_stats",
             pa.table(
