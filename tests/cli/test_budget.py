@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.conftest import Command
 from tests.traces import trace, trace_name, write
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import (
@@ -16,7 +16,6 @@ from tracelake.base.memory_limit import (
     jobs_within,
     parse_size,
 )
-from tracelake.cli import app
 
 
 @pytest.mark.parametrize(
@@ -48,20 +47,21 @@ def test_fewer_jobs_run_where_not_all_fit() -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "ingest", "build"])
-def test_too_little_memory_is_refused_before_anything_is_done(tmp_path: Path, command: str) -> None:
+def test_too_little_memory_is_refused_before_anything_is_done(
+    tracelake: Command, tmp_path: Path, command: str
+) -> None:
     lake = tmp_path / "lake"
     archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
-    assert CliRunner().invoke(app, ["ingest", str(archive), "--lake", str(lake)]).exit_code == 0
+    assert tracelake("ingest", archive, "--lake", lake).code == 0
     files = sorted(path for path in lake.rglob("*") if path.is_file())
-    inputs = [] if command == "build" else [str(archive)]
-    result = CliRunner().invoke(app, [command, *inputs, "--lake", str(lake), "--memory", "90MB"])
-    assert isinstance(result.exception, UsageError)
-    assert "--memory 670MB" in str(result.exception)
+    inputs = [] if command == "build" else [archive]
+    result = tracelake(command, *inputs, "--lake", lake, "--memory", "90MB")
+    assert (result.code, "--memory 670MB" in result.err) == (UsageError.exit_code, True)
     assert sorted(path for path in lake.rglob("*") if path.is_file()) == files
 
 
-def test_a_lake_is_made_within_a_limit(tmp_path: Path) -> None:
+def test_a_lake_is_made_within_a_limit(tracelake: Command, tmp_path: Path) -> None:
     archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
-    command = ["run", str(archive), "--lake", str(tmp_path / "lake"), "--memory", "800MB"]
-    assert CliRunner().invoke(app, command).exit_code == 0
-    assert (tmp_path / "lake" / "warehouse.duckdb").is_file()
+    lake = tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake, "--memory", "800MB").code == 0
+    assert (lake / "warehouse.duckdb").is_file()
