@@ -51,7 +51,7 @@ _TEXT = "text"
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Lines of a file.
+    """Holds lines of a file.
 
     Attributes:
         line: Number of the first in the file.
@@ -70,7 +70,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """What was found in a piece.
+    """Holds what was found in a piece.
 
     Attributes:
         at: Numbers of the lines of the reader in the piece, and `texts` these.

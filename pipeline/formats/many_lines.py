@@ -46,7 +46,7 @@ class AlikeLines:
         keys = reader.keys
         if keys is None or keys in self._searches:
             return None
-        alike = reader.read_many(self._texts[line:])
+        alike = reader.read_many(keys, self._texts[line:])
         columns = {name: values.to_numpy() for name, values in alike.values.items()}
         search = self._searches[keys] = _Search(alike, columns)
         self._places |= {line + at: (search, place) for place, at in enumerate(alike.at)}

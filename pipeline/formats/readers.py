@@ -97,10 +97,10 @@ class ManyReader(Reader, Protocol):
 
     @property
     def keys(self) -> Hashable | None:
-        """What tells the lines that are like the latest that was read alone, if any can be."""
+        """Return what tells the lines that are like the latest read alone, if any can be."""
 
-    def read_many(self, texts: pl.Series) -> Alike:
-        """Return those of some lines that have these keys, which this file need not have."""
+    def read_many(self, keys: Any, texts: pl.Series) -> Alike:
+        """Return those of some lines, of this file or others, that have these keys."""
 
     def take(self, alike: Alike, place: int) -> Mapping[str, Any] | None:
         """Return the columns of a line that depend on those before it; None to read it alone.

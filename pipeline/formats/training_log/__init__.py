@@ -178,18 +178,18 @@ class _Reader:
 
     @property
     def keys(self) -> tuple[str, tuple[Key, ...]] | None:
-        """What the keys of the latest record are called, and these."""
+        """Return what the fields of the latest record are called, and their keys."""
         if self._keys is None:
             return None
         called, fields = self._keys
         return called, tuple(parted(field)[:2] for field in fields)
 
-    def read_many(self, texts: pl.Series) -> Records:
+    def read_many(self, keys: tuple[str, tuple[Key, ...]], texts: pl.Series) -> Records:
+        """Return the records among some lines that have these keys."""
         from tracelake.formats.training_log.alike import FORMS  # noqa: PLC0415 - imports polars
 
-        assert self.keys is not None
-        called, keys = self.keys
-        return FORMS[called](keys, texts)
+        called, own = keys
+        return FORMS[called](own, texts)
 
     def take(self, alike: Records, place: int) -> dict[str, Any] | None:
         """Return when a record was printed, and the steps that it covers."""
