@@ -71,8 +71,11 @@ def with_lake(text: str, lake: str, escape: Callable[[str], str] = str) -> str:
     Args:
         escape: Writes the name in the form of the text, such as HTML.
     """
-    named = escape(shlex.quote(printable(lake)))
-    return _COMMAND.sub(lambda command: f"{command[0]} --lake {named}", text)
+
+    def named(command: re.Match[str]) -> str:
+        return f"{command[0]} --lake {escape(shlex.quote(printable(lake)))}"
+
+    return _COMMAND.sub(named, text)
 
 
 def pasteable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import functools
 import io
@@ -24,12 +25,13 @@ from tests.lakes import ingest_and_build
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import commit_run
 from tests.traces import plan, write
+from tracelake.base.text import name_lake
 from tracelake.lake.store import Lake
 from tracelake.output.terminal.changes import read_changes
 from tracelake.output.terminal.diff import print_changes
 from tracelake.output.terminal.ending import print_ending, read_ending
 from tracelake.output.terminal.facts import read_run
-from tracelake.output.terminal.page import Page
+from tracelake.output.terminal.page import Column, Page
 from tracelake.output.terminal.runs import draw_runs, runs_sql
 from tracelake.output.terminal.show import print_run
 from tracelake.schema.tables import reasons
@@ -415,6 +417,20 @@ def test_a_curve_keeps_its_peaks_and_a_level_one_is_level() -> None:
     assert page.curve([100.0, 100.1, 100.0], 10) == "▁▂▁"
     assert page.curve([5.0], 10) == "▁"
     assert page.curve([], 10) == ""
+
+
+def test_a_table_whose_commands_name_the_lake_is_aligned() -> None:
+    rows = [{"do": "tracelake check", "at": "first"}, {"do": "wait", "at": "second"}]
+    screen = Screen(terminal=False)
+
+    def draw() -> None:
+        name_lake("my lake")
+        Page(screen).table([Column("do"), Column("at")], rows, indent=0)
+
+    contextvars.copy_context().run(draw)
+    head, command, other = screen.getvalue().splitlines()
+    assert command == "tracelake check --lake 'my lake'  first"
+    assert head.index("at") == command.index("first") == other.index("second")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -21,8 +21,7 @@ from tracelake.base.text import cut_middle, pasteable, printable
 GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A printed value.
 
     Attributes:
@@ -185,14 +184,17 @@ class Page:
         cells = [[row[place] for place in full] for row in drawn]
         widths = fit(wanted, cells, None if self.width is None else self.width - indent)
         head = [Cell(column.name, "bold") for column in wanted]
+        right = {place for place in widths if wanted[place].aligned_right}
+        lines = []
         for row in [head, *cells]:
-            pieces: list[Cell] = [Cell(" " * indent)]
+            pieces = [Cell(" " * indent)]
             for place, width in widths.items():
                 text = cut_middle(row[place].text, width)
                 space = " " * (width - cell_len(text))
-                text = space + text if wanted[place].aligned_right else text + space
-                pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
-            self.line(*pieces)
+                text = space + text if place in right else text + space
+                pieces.append(Cell(text + " " * GAP, row[place].style))
+            lines.append(_text(pieces))
+        self._console.print(Text("\n").join(lines))
         if dropped := [c.name for place, c in enumerate(wanted) if c.name and place not in widths]:
             note = f"columns that do not fit: {', '.join(dropped)}"
             self.prose(note, first=" " * indent, style=DIM)
@@ -238,11 +240,7 @@ class Page:
         return "".join(self.glyphs.curve[round((v - low) / reach * steps)] for v in highest)
 
     def _line(self, *cells: Cell) -> None:
-        text = Text()
-        for cell in cells:
-            text.append(printable(cell.text), style=cell.style)
-        text.rstrip()
-        self._console.print(text)
+        self._console.print(_text(cells))
 
     def _wrapped(self, text: str, indent: int) -> list[str]:
         if self.width is None:
@@ -250,8 +248,17 @@ class Page:
         return textwrap.wrap(text, max(20, self.width - indent), break_on_hyphens=False)
 
 
+def _text(cells: Iterable[Cell]) -> Text:
+    """Return a line without blanks at its end."""
+    text = Text()
+    for cell in cells:
+        text.append(printable(cell.text), style=cell.style)
+    text.rstrip()
+    return text
+
+
 def _flat(cell: Cell) -> Cell:
-    return Cell(printable(cell.text).replace("\n", " "), cell.style)
+    return Cell(pasteable(printable(cell.text)).replace("\n", " "), cell.style)
 
 
 def _carries_blocks(out: TextIO) -> bool:
