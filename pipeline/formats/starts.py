@@ -133,7 +133,7 @@ def runs_of(
         jobs[job_of(file) if file.run is None else (file.run,)].append(file)
     runs = []
     for members in jobs.values():
-        if members[0].run is not None:
+        if members[0].run is not None or len(members) == 1:
             runs.append(members)
             continue
         units = [Unit(file.stamp, frozenset({rank_of(file)})) for file in members]

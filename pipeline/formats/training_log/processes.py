@@ -39,18 +39,15 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
     first process: those between may say nothing of steps. Where the path has the number of a job,
     or of an attempt of torchrun, it tells by itself which files are of one start.
     """
-    found, sure, others = list[list[FileFacts]](), list[FileFacts](), list[FileFacts]()
+    sure, others = list[FileFacts](), list[FileFacts]()
     begun: dict[str, datetime] = {}  # each job that a path tells by itself
     for file in files:
-        if file.run is None and not _NUMBER.search(file.path):  # most files of a large archive
-            found.append([file])
-        else:
-            (sure if _names_start(file) else others).append(file)
+        (sure if _names_start(file) else others).append(file)
     for file in sure:
         if file.stamp:
             begun[_path(file)] = min(file.stamp, begun.get(_path(file), file.stamp))
     dated = [file._replace(stamp=file.stamp or begun.get(_path(file))) for file in sure]
-    found += runs_of(dated, math.inf, _path, _places)
+    found = runs_of(dated, math.inf, _path, _places)
     for run in runs_of(others, gap_seconds, _job, _places):
         given = run[0].run is not None
         if given or all(map(_belong, zip(*map(_numbers, run), strict=True))):
