@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tracelake.formats import (
     Chunk,
     Claim,
     Format,
+    Held,
     Run,
     RunFacts,
     Span,
@@ -141,13 +142,28 @@ def parse(
     parsers = [next(one) for one in fed] if together else []
     if fmt.prepare and parsers:
         fmt.prepare(parsers)
-    return Parsed(tuple(next(one) for one in fed))
+    held = [next(one) for one in fed]
+    return Parsed(tuple(one.send(rows) for one, rows in zip(fed, _made(held), strict=True)))
+
+
+def _made(held: Sequence[Held | None]) -> Iterator[dict[str, pa.RecordBatch]]:
+    """Yields the rows that each run holds back, which are made for all at once."""
+    contents = [one.content for one in held if one]
+    made = next(one for one in held if one).make(contents) if contents else {}
+    stops = dict.fromkeys(made, 0)
+    for one in held:
+        own = {}
+        for table, count in one.rows.items() if one else ():
+            own[table] = made[table].slice(stops[table], count)
+            stops[table] += count
+        yield own
+    assert stops == {table: batch.num_rows for table, batch in made.items()}
 
 
 def _feed(
     fmt: Format, run: Run, data: list[bytes], block_size: int, *, empty_last: bool
-) -> Iterator[Any]:
-    """Yields the parser of a run that has all chunks, then what it made of them."""
+) -> Generator[Any, Any]:
+    """Yields the parser of a run that has all chunks, what it holds back, and what it made."""
     ledger = Ledger()
     parser = fmt.parser(run, ledger)
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in (*fmt.tables, "rejects")}
@@ -168,7 +184,11 @@ def _feed(
         collect()
     yield parser
     facts = parser.finish()
+    made = yield facts.held
     collect(everything=True)
+    for name, batch in made.items():
+        batches[name].append(batch)
+    facts = replace(facts, held=None)
     batches["faults"] = ledger.fault_batches()
     found = {
         name: pa.Table.from_batches(ready, schema_tables()[name].storage_schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracelake.base.packing import packed
-from tracelake.formats import Chunk, Run, RunFacts, Span
+from tracelake.formats import Chunk, Held, Run, RunFacts, Span
 from tracelake.formats.expressions import (
     NO_LINES,
     SLICE_BYTES,
@@ -42,6 +42,7 @@ from tracelake.formats.lines import (
 )
 from tracelake.formats.many_lines import AlikeLines, ManyLines
 from tracelake.formats.readers import BadValueError, Reader
+from tracelake.formats.record_rows import RecordRows, make
 from tracelake.kernels.numbers import Longs
 from tracelake.schema.tables import tables
 
@@ -133,6 +134,7 @@ class LineParser:
         self._ledger = ledger
         self._source_id = -1
         self._carried: dict[int, pl.DataFrame] = {}  # by kind: what the last such line says
+        self._records: list[RecordRows] = []  # whose columns are not made yet
         self._ready: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def feed(self, chunk: Chunk) -> None:
@@ -149,6 +151,8 @@ class LineParser:
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Return the rows that are ready, by table."""
+        if not self._run.together:
+            self._make()
         ready, self._ready = self._ready, defaultdict(list)
         return ready
 
@@ -157,7 +161,18 @@ class LineParser:
         self._read_waiting()
         if self._reader is None:
             return RunFacts()
-        return self.format.join([*self._found, self._reader.finish()])
+        facts = self.format.join([*self._found, self._reader.finish()])
+        counts = sum((rows.counts for rows in self._records), Counter())
+        if not self._run.together or counts.keys() & self._ready.keys():
+            self._make()
+            return facts
+        return dataclasses.replace(facts, held=Held(counts, self._records, make))
+
+    def _make(self) -> None:
+        """Make the columns of the reader's rows."""
+        records, self._records = self._records, []
+        for table, batch in make([records]).items():
+            self._ready[table].append(batch)
 
     def _pieces(self, chunk: Chunk, span: Span, ends: Longs) -> Iterator[_Piece]:
         """Yield the lines of a span, at least one piece; one that was cut is no line."""
@@ -229,12 +244,11 @@ class LineParser:
         if self._reader is None:
             return []
         account = self._ledger.source(self._source_id)
-        at = matched.at
         rejects: list[tuple[int, str]] = []
-        rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        rows = RecordRows(self._source_id)
         many = ManyLines(self._reader, matched.alike, matched.first)
-        for i, (place, text) in enumerate(zip(at, matched.texts, strict=True)):
-            if many.takes(i):
+        for i, (place, text) in enumerate(zip(matched.at, matched.texts, strict=True)):
+            if many.takes(i, line + place):
                 continue
             made = self._read_record(self._reader, text, line + place)
             if isinstance(made, str):
@@ -243,19 +257,12 @@ class LineParser:
             account.row_lines += bool(made)
             account.context_lines += not made
             for table, row in made:
-                rows[table].append({**row, "source_id": self._source_id, "line": line + place})
-        batches: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
-        for table, found_rows in rows.items():
-            schema = tables()[table].storage_schema
-            batches[table].append(pa.RecordBatch.from_pylist(found_rows, schema))
-        for table, lines, columns in many.taken():
-            numbers = np.array([at[i] for i in lines]) + line
-            columns |= {"source_id": np.full(len(lines), self._source_id), "line": numbers}
-            batches[table].append(tables()[table].batch(columns))
-            account.row_lines += len(lines)
-        for table, some in batches.items():
-            account.rows += sum(batch.num_rows for batch in some)
-            self._ready[table] += [_by_line(some)] if len(some) > 1 else some
+                own = {"source_id": self._source_id, "line": line + place}
+                rows.alone[table].append({**row, **own})
+        rows.taken.extend(many.taken)
+        account.row_lines += sum(len(taken.lines) for taken in rows.taken)
+        account.rows += sum(rows.counts.values())
+        self._records.append(rows)
         return rejects
 
     def _read_record(
@@ -305,12 +312,6 @@ def _records(kinds: Sequence[Kind], found: Found) -> tuple[list[int], pl.Series]
         return [], pl.Series(dtype=pl.String)
     lines = pl.concat(some).sort(_AT) if len(some) > 1 else some[0]
     return lines[_AT].to_list(), lines[_TEXT]
-
-
-def _by_line(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of batches of a table in order of their lines."""
-    (batch,) = pa.Table.from_batches(batches).sort_by("line").combine_chunks().to_batches()
-    return batch
 
 
 def _complete(

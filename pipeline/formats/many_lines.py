@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ _FEWEST = 250
 
 
 @dataclass(frozen=True)
-class _Search:
+class Search:
     """Lines of a piece of text that are alike, with their columns."""
 
     alike: Alike
@@ -35,10 +35,10 @@ class AlikeLines:
             texts: All lines that readers read.
         """
         self._texts = texts
-        self._searches: dict[Hashable, _Search] = {}
-        self._places: dict[int, tuple[_Search, int]] = {}  # by line
+        self._searches: dict[Hashable, Search] = {}
+        self._places: dict[int, tuple[Search, int]] = {}  # by line
 
-    def place(self, line: int, reader: ManyReader) -> tuple[_Search, int] | None:
+    def place(self, line: int, reader: ManyReader) -> tuple[Search, int] | None:
         """Return the search that found a line, and its place there; None to read it alone."""
         found = self._places.get(line)
         if found or len(self._texts) - line < _FEWEST or len(self._searches) >= _SEARCHES:
@@ -48,19 +48,24 @@ class AlikeLines:
             return None
         alike = reader.read_many(keys, self._texts[line:])
         columns = {name: values.to_numpy() for name, values in alike.values.items()}
-        search = self._searches[keys] = _Search(alike, columns)
+        search = self._searches[keys] = Search(alike, columns)
         self._places |= {line + at: (search, place) for place, at in enumerate(alike.at)}
         return self._places.get(line)
 
 
 @dataclass(frozen=True)
-class _Taken:
+class Taken:
     """Lines that were taken, their places in a search, and their other columns."""
 
-    search: _Search
+    search: Search
     lines: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     own: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def table(self) -> str:
+        """The table that has their rows."""
+        return self.search.alike.table
 
 
 class ManyLines:
@@ -76,10 +81,14 @@ class ManyLines:
         self._reader = reader if isinstance(reader, ManyReader) else None
         self._lines = lines
         self._first = first
-        self._taken: dict[int, _Taken] = {}
+        self._taken: dict[int, Taken] = {}
 
-    def takes(self, line: int) -> bool:
-        """Take a line, if it can be read with others; lines come in order."""
+    def takes(self, line: int, number: int) -> bool:
+        """Take a line, if it can be read with others; lines come in order.
+
+        Args:
+            number: Of the line in its file.
+        """
         if self._reader is None:
             return False
         found = self._lines.place(self._first + line, self._reader)
@@ -88,23 +97,17 @@ class ManyLines:
         search, place = found
         taken = self._taken.get(id(search))
         if taken is None:  # of a file the first is read alone: it may say more than its row
-            self._taken[id(search)] = _Taken(search)
+            self._taken[id(search)] = Taken(search)
             return False
         own = self._reader.take(search.alike, place)
         if own is None:
             return False
-        taken.lines.append(line)
+        taken.lines.append(number)
         taken.places.append(place)
         taken.own.append(own)
         return True
 
-    def taken(self) -> Iterator[tuple[str, list[int], dict[str, Any]]]:
-        """Yield lines that were taken, with their table and columns."""
-        for one in self._taken.values():
-            if not one.lines:
-                continue
-            columns: dict[str, Any] = {
-                name: values[one.places] for name, values in one.search.columns.items()
-            }
-            columns |= {name: [own[name] for own in one.own] for name in one.own[0]}
-            yield one.search.alike.table, one.lines, columns
+    @property
+    def taken(self) -> list[Taken]:
+        """Return the lines that were taken, by the search that found them."""
+        return [taken for taken in self._taken.values() if taken.lines]

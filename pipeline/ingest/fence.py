@@ -131,21 +131,11 @@ class FencedParser:
         with self.fence():
             ready = self._parser.drain()
             return {
-                table: self.fenced(self._checked(table, batches))
+                table: self.fenced(
+                    map(functools.partial(checked, self._plan.format, table), batches)
+                )
                 for table, batches in ready.items()
             }
-
-    def _checked(self, table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches; raise `ValueError` for one that is not of a table of the format."""
-        if table not in self._plan.format.tables:
-            raise ValueError(f"rows of {table}, which is none of the format's tables")
-        known = tables()[table]
-        for batch in batches:
-            if not batch.schema.equals(known.storage_schema):
-                raise ValueError(f"the columns of the rows are not those of the table {table}")
-            if lacking := sorted(name for name in known.required if batch[name].null_count):
-                raise ValueError(f"rows of {table} without {', '.join(lacking)}")
-            yield batch
 
     def finish(self) -> RunFacts:
         """End the run."""
@@ -183,6 +173,22 @@ class FencedParser:
         every = range(len(self._plan.sources))
         read = (self._plan.sources[i].entry for i in self._read or every)
         return Fence(self._plan.format, read, self._plan.run_id)
+
+
+def checked(fmt: Format, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows that a format gives for a table.
+
+    Raises:
+        ValueError: They are not of a table of the format, or lack a value that it requires.
+    """
+    if table not in fmt.tables:
+        raise ValueError(f"rows of {table}, which is none of the format's tables")
+    known = tables()[table]
+    if not batch.schema.equals(known.storage_schema):
+        raise ValueError(f"the columns of the rows are not those of the table {table}")
+    if lacking := sorted(name for name in known.required if batch[name].null_count):
+        raise ValueError(f"rows of {table} without {', '.join(lacking)}")
+    return batch
 
 
 def _cut(text: str, letters: int) -> str:

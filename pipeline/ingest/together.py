@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tracelake.formats import Held
-from tracelake.ingest.fence import Fence, ParserFailedError
+from tracelake.ingest.fence import Fence, ParserFailedError, checked
 from tracelake.ingest.run_plan import RunPlan
 from tracelake.ingest.run_result import RunResult
 from tracelake.lake.layout import partition_of, table_of_part
@@ -177,6 +177,7 @@ def _held_rows(runs: Sequence[ParsedRun]) -> list[_Rows]:
         made = held[0][1].make([one.content for _, one in held])
         counts = {table: {run_id: one.rows[table] for run_id, one in held} for table in made}
         for table, batch in made.items():
+            checked(first.format, table, batch)
             if batch.num_rows != sum(counts[table].values()):
                 raise ValueError(f"{batch.num_rows} rows of {table} for {counts[table]}")
     return [(table, batch, counts[table]) for table, batch in made.items()]

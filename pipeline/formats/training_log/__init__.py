@@ -136,7 +136,10 @@ def _stamp(head: bytes) -> datetime | None:
     Primus writes days as 20260511, in colours, and some as 05/11/2026.
     """
     first = before = None
-    for found in _HEAD_STAMP.finditer(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head))):
+    head = _COLOURS.sub(b"", head)
+    if b"/20" in head:  # to look for it takes a tenth of the time
+        head = _HEAD_DAY.sub(rb"\3-\1-\2", head)
+    for found in _HEAD_STAMP.finditer(head):
         day, clock = (part.decode() for part in found.groups())
         if stamp := stamp_of(f"{day.replace('/', '-')} {clock}"):
             if before and abs(stamp - before) < timedelta(days=1):
@@ -241,8 +244,7 @@ class _Reader:
         if rows or behind is not None:
             return rows
         rows = self._timers.read(text) or self._other_records(text)
-        if not rows:
-            self._job.read(text)
+        if not rows and not self._job.read(text):
             self._ending.read(text)
         return rows
 

@@ -11,7 +11,6 @@ from tracelake.formats.readers import whole
 
 # Of an arguments dump: Megatron-LM, behind whatever a logger or collector writes, and YAML.
 _ARGUMENT = re.compile(r"(?:.*\s)?(\w+) \.{2,} ?(\S+?),?\s*", re.ASCII)
-_YAML_ARGUMENT = re.compile(r"\s*(\w+) *: (\S+?),?\s*", re.ASCII)
 _NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
 _CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
 _MAXTEXT_ARGUMENT = re.compile(r".*\bConfig param (\w+): (\S+)\s*", re.ASCII)
@@ -96,6 +95,13 @@ _NANOTRON_SIZES = {
     "context_parallel_size": "cp",
     "num_hidden_layers": "layers",
 }
+_KEPT = {
+    *("hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"),
+    *("ffn_hidden_size", "num_experts"),
+}
+ARGUMENTS = tuple(sorted({*_ARGUMENTS, *_KEPT}))
+"""Names of the arguments that are read where they are printed as YAML."""
+_YAML_ARGUMENT = re.compile(rf"\s*({'|'.join(ARGUMENTS)}): (\d+),?\s*", re.ASCII)
 _ARGUMENTS_OF = (
     (_CONFIG, _CONFIGS),  # its world size is that of data parallelism
     (_NEOX_ARGUMENT, _NEOX_ARGUMENTS),
@@ -104,12 +110,6 @@ _ARGUMENTS_OF = (
     (_MAXTEXT_ARGUMENT, _MAXTEXT_ARGUMENTS),
     (_NANOTRON_SIZE, _NANOTRON_SIZES),
 )
-_KEPT = {
-    *("hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"),
-    *("ffn_hidden_size", "num_experts"),
-}
-ARGUMENTS = tuple(sorted({*_ARGUMENTS, *_KEPT}))
-"""Names of the arguments that are read where they are printed as YAML."""
 
 
 class JobLines:
@@ -138,8 +138,8 @@ class JobLines:
         self._fresh: set[str] = set()  # sizes that were printed since the last row
         self._changed = False
 
-    def read(self, text: str) -> None:
-        """Keep what a line says about the job."""
+    def read(self, text: str) -> bool:
+        """Keep what a line says about the job; return whether it is a line about that."""
         self.stopped |= "Signaling Trainer to stop" in text  # of Lightning, at its time limit
         if "using world size" in text:
             self._fresh.clear()  # a job begins; the one before may have ended without a record
@@ -167,14 +167,16 @@ class JobLines:
             for size, digits in found.groupdict().items():
                 self._size(size, "", digits)
         else:
-            self._argument(text)
+            return self._argument(text)
+        return True
 
-    def _argument(self, text: str) -> None:
-        """Keep the value of an argument."""
+    def _argument(self, text: str) -> bool:
+        """Keep the value of an argument; return whether the line has one."""
         for pattern, names in _ARGUMENTS_OF:
             if found := pattern.fullmatch(text):
                 self._size(names.get(found[1]), found[1], found[2])
-                return
+                return True
+        return False
 
     def _head(self, words: str | None, text: str) -> None:
         """Keep a line of the heading; its first one has no words."""
