@@ -76,7 +76,7 @@ class _Grouping:
 
     def _settle(self, file: InputFile) -> InputFile:
         """Recognise a file whose date changed but not its content."""
-        if file.known is not None or file.entry.packed:
+        if file.known is not None:
             return file
         for known in self._known.at(file.entry.label):
             record = known.record

@@ -81,13 +81,18 @@ def test_an_unchanged_file_is_not_opened_unless_asked(archive: Path, tmp_path: P
     assert statuses(run_ingest(archive, lake, verify=True)) == ["new", "unchanged"]
 
 
+@pytest.mark.parametrize("packed", ["tar", "gztar", None])
 def test_a_new_date_on_the_same_content_is_remembered_not_parsed(
-    archive: Path, tmp_path: Path
+    packed: str | None, archive: Path, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
+    if packed:
+        shutil.make_archive(str(tmp_path / "packed" / "all"), packed, archive)
+        archive = tmp_path / "packed"
     run_ingest(archive, lake)
+    assert statuses(run_ingest(archive, lake, verify=True)) == ["unchanged", "unchanged"]
     parts = {k: v for k, v in files(lake).items() if k.endswith(".parquet")}
-    for path in archive.rglob("*.txt"):
+    for path in archive.rglob("*"):
         os.utime(path, ns=(1, 1))
     assert statuses(run_ingest(archive, lake)) == ["refreshed", "refreshed"]
     assert {k: v for k, v in files(lake).items() if k.endswith(".parquet")} == parts
