@@ -192,8 +192,12 @@ class _Grouping:
 
     def _id_by_content(self, sources: _Sources) -> str:
         # A file that cannot be read to its end has its beginning and its name.
-        contents = (self._content(c) or f"{c.beginnings}{c.entry.label}" for c in sources)
-        return run_id_of(sources, hashlib.sha256("".join(contents).encode()).hexdigest())
+        content = "".join(self._content(c) or f"{c.beginnings}{c.entry.label}" for c in sources)
+        name = run_id_of(sources, hashlib.sha256(content.encode()).hexdigest())
+        if name in self._kept_ids:  # a copy with more lines by now has kept it
+            content += sources[0].entry.label
+            name = run_id_of(sources, hashlib.sha256(content.encode()).hexdigest())
+        return name
 
     def _missing(self, replaces: Mapping[str, RunEntry]) -> Iterator[str]:
         """Yield labels of inputs that runs had and no planned run has, under any name."""

@@ -128,6 +128,18 @@ def test_a_longer_copy_of_a_log_does_not_take_its_place(name: str, tmp_path: Pat
     assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
 
 
+def test_a_log_that_grows_beyond_its_copy_is_read_beside_it(tmp_path: Path) -> None:
+    """A log of another job begins alike, so runs are named by their whole content."""
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    begun = first_steps(log(1, 500), 15)
+    logs = {"a/train.log": begun, "b/train.log": begun, "c/train.log": log(2, 500)}
+    assert statuses(run_ingest(write(archive, logs), lake)) == ["new", "new"]
+    run_ingest(write(archive, {"a/train.log": log(1, 500)}), lake)
+    steps = rows(lake, "train_steps", "count(*)", "GROUP BY run_id ORDER BY ALL")
+    assert steps == [(15,), (20,), (20,)]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"] * 3
+
+
 def test_logs_without_dates_have_those_of_their_folders(tmp_path: Path) -> None:
     lake, archive = tmp_path / "lake", tmp_path / "in"
     nights = {f"2024-03-{day:02d}/a/train.log": log(day, 500, dated=False) for day in range(1, 6)}
