@@ -12,6 +12,8 @@ _BY, _WITH = "ended_by", "ended_with"
 # What launchers say of a process that ended: by a signal that nothing survives, and with an error.
 _FAILURES = _KILLED, _ERRED = "killed", "error"
 _CANCELLED = "cancelled"
+# What the others say when one process has ended with a traceback.
+_AFTER_A_FAILURE = ("collective_timeout", "network_error")
 WARNS = r"(?:\S[^\[\]\n]{0,300}:\d+ )?(?:\(\w+\) )?NCCL WARN "
 """Expression of a warning of NCCL behind host, process and device: with the place in its code or
 not; of a plugin that is a whole signature."""
@@ -24,17 +26,39 @@ _DIED = r"(?:Segmentation fault|Bus error|Aborted|Floating point exception)(?: +
 _TRAINS = r"\S*(?:python|torchrun|deepspeed|accelerate|srun|mpirun)"
 _INTERRUPTED = r"^KeyboardInterrupt:?\s*$|Detected KeyboardInterrupt, "
 _EXITED = r"^(?:command terminated with exit|[\w.-]+ exited with) code "  # kubectl, docker compose
+_UNIT = "Main process exited, code="  # systemd
+# Handlers of UCX, Open MPI and Abseil.
+_CAUGHT = (
+    r"Caught signal (?:4|6|7|8|11) \(|\bSignal: (?:Segm|Bus|Abort|Float|Illegal)[\w ]*\(\d+\)"
+    r"|\*\*\* SIG(?:SEGV|BUS|ABRT|FPE|ILL) received at "
+)
+# Mistakes of a program, at which a device is not broken.
+_MISTAKE = (
+    r"(?:CUDA|HIP) error: (?:device-side assert|no kernel image|operation not"
+    r"|invalid (?:argument|configuration|device|resource))"
+)
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
-    "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: "
+    "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) (?:error: )?out of memory|RESOURCE_EXHAUSTED: "
+    r"|CUBLAS_STATUS_ALLOC_FAILED"
     r"|Test (?:CUDA|HIP) failure \S+:\d+ 'out of memory|Cuda failure (?:\d+ )?'out of memory"
     r"|^out of memory$",  # of llm.c
     "host_out_of_memory": r"Detected \d+ oom[-_]kill event"
-    r"|srun: error: \S+: tasks? \S+: Out Of Memory",
+    r"|srun: error: \S+: tasks? \S+: Out Of Memory"
+    r"| exceeded memory limit \(\d+ > \d+\), being killed"  # Slurm before 2020
+    r"|\bTERM_MEMLIMIT: |=>> PBS: job killed: v?mem "
+    r"|\b[Oo]ut of memory: Kill(?:ed)? process \d+ |Failed with result 'oom-kill'"  # Linux, systemd
+    r"|\bOOMKilled(?:\": true|\",|[\s,.;)]|$)"  # Kubernetes, docker inspect
+    r"|[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure"  # Ray
+    r"|killed due to the node running low on memory"
+    r"|DefaultCPUAllocator: |\[Errno 12\] Cannot allocate memory",
     "node_failure": rf"{_SLURM}.* DUE TO NODE FAILURE|srun: error: Node failure on ",
     "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file |Memory access fault by GPU "
     rf"|Test (?:CUDA|HIP) failure \S+:\d+ |{_FAILED}'unhandled (?:cuda|hip) error"
+    r"|NCCL error in: .*unhandled (?:cuda|hip) error"
+    r"|NVRM: Xid \(.*\): \d+|GPU has fallen off the bus"
+    r"|HW Exception by GPU |aborting with error : HSA_STATUS_ERROR"
     r"|Cuda failure (?:\d+ )?'(?:an illegal|unspecified launch|uncorrectable)",
     "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
     "loss_not_finite": r"(?:Rank \d+: )?found (?:NaN|Inf) in local "
@@ -45,24 +69,27 @@ _KINDS = {
     r"|ProcessGroup\w+'s watchdog got stuck for \d+ seconds"
     # EE1002 and EI0002 of Ascend
     r"|\bStream synchronize timeout\b|\bThe wait execution of the Notify register times out\b",
-    "network_error": r"[NH]CCL error in: |ncclRemoteError: |ncclSystemError: "
+    "network_error": r"NCCL error in: .*(?:system|network) error|HCCL error in: "
+    r"|ncclRemoteError: |ncclSystemError: "
     r"|\bGetting socket times out\b"  # EI0006 of Ascend
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
-    "nccl_error": _FAILED,
+    "nccl_error": rf"{_FAILED}|NCCL error in: ",
     _CANCELLED: r"=>> PBS: job killed: |\bTERM_[A-Z]+: job killed "
     rf"|{_SLURM}(?:ON \S+ )?CANCELLED AT "
     r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: "
+    rf"|{_UNIT}killed, status=15/TERM"
     rf"|{_INTERRUPTED}|^Terminated\s*$|{_IN_SCRIPT}Terminated +{_TRAINS}",
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
     r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
-    rf"|{_EXITED}137\s*$"
+    rf"|{_EXITED}137\s*$|{_UNIT}killed, status=9/KILL"
     rf"|^Killed\s*$|{_IN_SCRIPT}Killed +{_TRAINS}",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
     rf"|{_EXITED}[1-9][0-9]*\s*$"
     r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
     r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
     rf"|^{_DIED}\s*$|{_IN_SCRIPT}{_DIED} +{_TRAINS}"
+    rf"|{_MISTAKE}|{_CAUGHT}|{_UNIT}(?:exited|dumped|killed), status=[1-9]"
     r"|Fatal Python error: |\brank \d+ died from signal \d"
     r"|BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
     r"|(?:mpirun|prterun) noticed that process rank |Primary job +terminated normally, but ",
@@ -71,7 +98,8 @@ _KINDS = {
 _ERROR = r"[\w.]*(?:Error|Exception): "
 _BARE = r"[\w.]+(?:Error|Exception)\s*"  # of an error without a message
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
-_TRACEBACK = r"Traceback \(most recent call last\):\s*"
+_HEADING = r"Traceback \(most recent call last\)"
+_TRACEBACK = rf"(?:{_HEADING}:|[╭+][─-]+ {_HEADING} [─-]+[╮+])\s*"  # the second is of Rich
 # What stands above a traceback that ends no process, and between those of one cause.
 _ASIDE = (
     r"Exception (?:ignored in|in thread)\b.*|--- Logging error ---\s*"
@@ -85,6 +113,7 @@ LINE = (
 )
 """Expression of the lines that say what ended a job, or may explain it."""
 
+_MISTAKES = re.compile(_MISTAKE)
 _PATTERNS = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
 _ABOVE = re.compile(
@@ -109,6 +138,8 @@ _HARMLESS = re.compile(
     r"|Resiliency is enabled on a "
     r"|Got (?:non-fatal )?async event ?: (?!.*(?:error|fatal|catastrophic))"
 )
+# Xids that follow the end of a process, or that a job survives.
+_XID_OF_NOTHING = re.compile(r"NVRM: Xid \(.*\): (?:45|63|92),")
 _TIMEOUT = re.compile(
     r".*Rank (\d{1,7})\] Watchdog .*\bOpType=(\w+).* ran for (\d{1,12}) milliseconds.*", re.ASCII
 )
@@ -136,26 +167,24 @@ class Ending:
         self._error = ""  # of Python, the first
         self._ranks: set[int] = set()  # that timed out
 
+    @property
+    def is_of_launcher(self) -> bool:
+        """Whether it is known that a process has failed, and nothing of why."""
+        return self.kind in _FAILURES and not (self._error or self._survived)
+
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""
         text = self._bare(text)
         warning = _WARNS.search(text) if "NCCL WARN" in text else None
-        if (warning and _HARMLESS.search(text)) or (self._done and _AT_END.search(text)):
+        if self._is_harmless(text, warning):
             return
+        # Expressions that are slow, or wider than what they stand for.
+        left_out = {"link_error"} if warning is None else set[str]()
+        if _MISTAKES.search(text):
+            left_out.add("device_error")
         for kind, pattern in _PATTERNS.items():
-            if kind == "link_error" and warning is None:  # a slow expression
-                continue
-            if found := pattern.search(text):
-                if timeout := _TIMEOUT.fullmatch(text):
-                    self._ranks.add(int(timeout[1]))
-                failed = self.kind in _FAILURES or (self.kind is None and self._error)
-                if failed and _is_of_launcher(kind, text):
-                    return
-                if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
-                    seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
-                    whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
-                    whole = whole.replace(" / '", "'")  # NCCL has nothing to add
-                    self.kind, self._text = kind, _shortened(whole.lstrip(" .").rstrip(" .="))
+            if kind not in left_out and (found := pattern.search(text)):
+                self._read_cause(kind, text, found[0])
                 return
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")
@@ -169,6 +198,31 @@ class Ending:
             self.uncaught |= self._above == "trace"
             if not self._error and self.kind != _KILLED:
                 self._error = error
+
+    def _is_harmless(self, text: str, warning: re.Match[str] | None) -> bool:
+        return bool(
+            (warning and _HARMLESS.search(text))
+            or (self._done and _AT_END.search(text))
+            or _XID_OF_NOTHING.search(text)
+        )
+
+    def _read_cause(self, kind: str, text: str, words: str) -> None:
+        if timeout := _TIMEOUT.fullmatch(text):
+            self._ranks.add(int(timeout[1]))
+        if self._follows(kind, text):
+            return
+        if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
+            seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
+            whole = f"{timeout[2]} timed out after {seconds} s" if timeout else words
+            whole = whole.replace(" / '", "'")  # NCCL has nothing to add
+            self.kind, self._text = kind, _shortened(whole.lstrip(" .").rstrip(" .="))
+
+    def _follows(self, kind: str, text: str) -> bool:
+        """Return whether it is said of the others of a process that has failed."""
+        if self.kind is None and self.uncaught and kind in _AFTER_A_FAILURE:
+            return True
+        failed = self.kind in _FAILURES or (self.kind is None and self._error)
+        return bool(failed) and _is_of_launcher(kind, text)
 
     def _bare(self, text: str) -> str:
         """Return a line without what a collector writes before it, as a traceback shows that."""

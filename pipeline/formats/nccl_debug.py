@@ -133,7 +133,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=8,
+    version=9,
     facts=_facts,
     group=_group,
     join=_join,

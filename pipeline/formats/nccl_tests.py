@@ -253,7 +253,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=10,
+    version=11,
     sniff=_sniff,
     preamble_of=("training_log", "optimus"),
     reader=_Reader,

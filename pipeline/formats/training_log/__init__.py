@@ -165,6 +165,8 @@ class _Reader:
         self._trainer = Trainer(self._job.heading)
         self._others = [other() for other in _OTHERS]
         self._ending = Ending()
+        # What was said of an end before a later record, and the step of the record before that.
+        self._said: tuple[int, Ending] | None = None
         self._timers = Timers(self._steps)
 
     def read(self, text: str) -> Rows | str:
@@ -216,6 +218,10 @@ class _Reader:
         # Where records say how far it came, nothing is printed of the last part of an interval.
         open_steps = self._steps.usual if last == self._steps.last and not self._ending.kind else 1
         failed = self._ending.kind or self._ending.uncaught
+        if self._said and self._ending.is_of_launcher:
+            # Ranks print by themselves: one may fail before another prints the last record.
+            step, before = self._said
+            self._ending = before if last - step <= self._steps.usual else self._ending
         ended = total - last < open_steps if total else (False if failed else None)
         if self._trainer.ended or self._job.stopped:
             ended = True
@@ -352,6 +358,8 @@ class _Reader:
 
     def _go_on(self) -> None:
         """Forget what was said of an end: the job went on."""
+        if self._ending.kind or self._ending.uncaught:
+            self._said = self._steps.last, self._ending
         self._ending, self._job.stopped = Ending(), False
 
     def _deepspeed(self, text: str, found: re.Match[str]) -> Row:
@@ -419,7 +427,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=14,
+    version=15,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,

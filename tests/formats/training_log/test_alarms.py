@@ -389,7 +389,7 @@ _SLURM = (
         (["Segmentation fault (core dumped)"], "error", "Segmentation fault (core dumped)"),
         (
             ["Killed", "TERM_MEMLIMIT: job killed after reaching LSF memory limit."],
-            "cancelled",
+            "host_out_of_memory",
             None,
         ),
         (["job.sh: line 4: 7 Aborted   (core dumped) python"], "error", None),
@@ -498,6 +498,103 @@ _SLURM = (
             ],
             None,
             None,
+        ),
+        # What a kernel, a scheduler or a container says of memory that is used up.
+        (["=>> PBS: job killed: mem 10485kb exceeded limit 9437kb"], "host_out_of_memory", None),
+        (
+            ["slurmstepd: error: Job 7 exceeded memory limit (4196 > 4194), being killed"],
+            "host_out_of_memory",
+            "exceeded memory limit (4196 > 4194), being killed",
+        ),
+        (
+            ["[1234.5] Memory cgroup out of memory: Killed process 7 (python) total-vm:9kB"],
+            "host_out_of_memory",
+            None,
+        ),
+        (["e.service: Failed with result 'oom-kill'."], "host_out_of_memory", None),
+        (["      Reason:       OOMKilled", "      Exit Code:    137"], "host_out_of_memory", None),
+        (['"OOMKilled": true,'], "host_out_of_memory", None),
+        (['"OOMKilled": false,'], None, None),
+        (
+            ["OutOfMemoryError: Task was killed due to the node running low on memory."],
+            "host_out_of_memory",
+            None,
+        ),
+        (
+            ["(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 crashed"],
+            "host_out_of_memory",
+            None,
+        ),
+        (
+            ["(raylet) 0 Workers (tasks / actors) killed due to memory pressure (OOM), 1 crashed"],
+            None,
+            None,
+        ),
+        (["OSError: [Errno 12] Cannot allocate memory", _SRUN], "host_out_of_memory", None),
+        # Of devices.
+        (["RuntimeError: CUDA error: out of memory", _TORCHRUN], "out_of_memory", None),
+        (
+            ["RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"],
+            "out_of_memory",
+            None,
+        ),
+        (
+            ["Feb 14 05:03:41 gpu-1 kernel: NVRM: Xid (PCI:0000:44:00): 79, fallen off the bus."],
+            "device_error",
+            "NVRM: Xid (PCI:0000:44:00): 79, fallen off the bus",
+        ),
+        (["NVRM: Xid (PCI:0000:44:00): 45, pid=7, name=python3, Ch 00000001"], None, None),
+        (
+            ["HW Exception by GPU node-4 (Agent handle: 0x55) reason :GPU Hang"],
+            "device_error",
+            None,
+        ),
+        (
+            ["NCCL error in: a.hpp:268, unhandled cuda error (run with NCCL_DEBUG=INFO)"],
+            "device_error",
+            None,
+        ),
+        (["NCCL error in: a.cpp:911, unhandled system error"], "network_error", None),
+        (["NCCL error in: a.cpp:911, invalid usage"], "nccl_error", None),
+        # A mistake of the program, at which no device is broken.
+        (
+            [_TRACEBACK, "RuntimeError: CUDA error: device-side assert triggered", _TORCHRUN],
+            "error",
+            "CUDA error: device-side assert triggered",
+        ),
+        # Where one process fails, the others time out or lose it.
+        (
+            [
+                f"[rank3]: {_TRACEBACK}",
+                "[rank3]: KeyError: 'ids'",
+                "[rank1]: ncclRemoteError: A call failed possibly due to a network error",
+                f"[rank0]:[F a.cpp:1169] [PG 0 Rank 0] {_STUCK}",
+            ],
+            "error",
+            "KeyError: 'ids'",
+        ),
+        # Handlers of signals.
+        (
+            ["[a7:332:0:332] Caught signal 11 (Segmentation fault: address not mapped)"],
+            "error",
+            "Caught signal 11 (Segmentation fault: address not mapped)",
+        ),
+        (
+            ["[a7:123] *** Process received signal ***", "[a7:123] Signal: Bus error (7)"],
+            "error",
+            "Signal: Bus error (7)",
+        ),
+        (["*** SIGSEGV received at time=1717 on cpu 3 ***"], "error", None),
+        # systemd
+        (["a.service: Main process exited, code=killed, status=9/KILL"], "killed", None),
+        (["a.service: Main process exited, code=killed, status=15/TERM"], "cancelled", None),
+        (["a.service: Main process exited, code=exited, status=1/FAILURE"], "error", None),
+        (["a.service: Main process exited, code=exited, status=0/SUCCESS"], None, None),
+        # Rich draws a box.
+        (
+            ["╭──── Traceback (most recent call last) ────╮", "│ a.py │", "ValueError: bad shard"],
+            "error",
+            "ValueError: bad shard",
         ),
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),
@@ -642,3 +739,13 @@ def test_an_evaluation_comes_in_none_of_the_steps_between(
     assert "one every 100" in found["evidence"]
     # Behind the first step, which is warm-up.
     assert found["gain_ratio"] == pytest.approx(6 * 30 / (6 * 30 + 600 * 0.35))
+
+
+@pytest.mark.parametrize(
+    ("after", "ended_with"), [(1, "CUDA out of memory"), (2, "exits with return code = 1")]
+)
+def test_a_rank_may_fail_before_another_prints_the_last_record(after: int, ended_with: str) -> None:
+    log = megatron(range(1, 6), total=100) + lines(_TRACEBACK, "RuntimeError: CUDA out of memory.")
+    log += megatron(range(6, 6 + after), total=100, start=5) + lines(_LAUNCHER)
+    (run,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert run.facts.attributes["ended_with"] == ended_with
