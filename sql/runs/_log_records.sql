@@ -18,28 +18,30 @@
 WITH records AS (
     SELECT
         t.run_id, t.source_id, t.line, t.copy,
-        CASE WHEN t.steps_per_epoch IS NULL THEN t.step
-            ELSE (coalesce(t.epoch, 1)::BIGINT - 1) * t.steps_per_epoch + t.step + 1
-        END AS last_step,
+        coalesce((coalesce(t.epoch, 1)::BIGINT - 1) * t.steps_per_epoch + t.step + 1, t.step) AS last_step,
         coalesce(t.batches_covered, 1) AS batches,
         t.step_time_ns,
         t.loss,
         CASE
             -- Where loss scaling skips all steps, there is no loss to print.
             WHEN NOT isfinite(t.loss) AND coalesce(t.skipped_steps, 0) < batches THEN 1
-            -- Megatron-LM leaves out a loss that is NaN, ...
-            WHEN t.loss IS NULL AND t.skipped_steps = 0 AND NOT isfinite(t.grad_norm) THEN 1
+            -- Megatron-LM leaves out a loss that is NaN, and skips all steps in vain at the least scale, ...
+            WHEN t.loss IS NULL AND CASE
+                WHEN t.skipped_steps >= batches THEN t.loss_scale <= 1 AND lag(t.loss_scale) OVER file <= 1
+                WHEN t.grad_norm IS NULL AND t.nan_steps = 0
+                    THEN max(t.loss) OVER same_step IS NULL AND max(t.loss) OVER run IS NOT NULL
+                ELSE t.skipped_steps < batches AND NOT isfinite(t.grad_norm)
+            END THEN 1
             -- ... and the Trainer of Hugging Face prints 0, which is also a loss of its own.
             WHEN t.loss = 0 AND NOT isfinite(t.grad_norm)
-                AND NOT bool_or(t.loss = 0 AND isfinite(t.grad_norm)) OVER (PARTITION BY t.run_id) THEN 1
+                AND NOT bool_or(t.loss = 0 AND isfinite(t.grad_norm)) OVER run THEN 1
             WHEN isfinite(t.loss) OR t.nan_steps > 0 THEN least(1, coalesce(t.nan_steps, 0) / batches)
         END AS not_finite_ratio,
         t.time_basis,
-        bool_or(t.step_time_ns IS NOT NULL) OVER (PARTITION BY t.run_id) AS printed,
+        bool_or(t.step_time_ns IS NOT NULL) OVER run AS printed,
         CASE WHEN NOT printed THEN t.samples_per_s END AS samples_per_s,
         coalesce(t.global_batch_size, r.global_batch_size) AS samples,
-        CASE WHEN t.tokens_per_s > 0 AND NOT printed
-            AND lag(t.step) OVER file = t.step - t.batches_covered
+        CASE WHEN t.tokens_per_s > 0 AND NOT printed AND lag(t.step) OVER file = t.step - t.batches_covered
             THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
         END AS between_us,
         between_us * t.tokens_per_s / batches AS tokens,
@@ -56,18 +58,17 @@ WITH records AS (
         ) AS restarted
     FROM train_steps AS t
     JOIN runs AS r USING (run_id)
-    LEFT JOIN faults AS f
-        ON f.run_id = t.run_id AND f.source_id = t.source_id AND f.name = 'sizes_changed'
+    LEFT JOIN faults AS f ON f.run_id = t.run_id AND f.source_id = t.source_id AND f.name = 'sizes_changed'
     WHERE t.step IS NOT NULL
-    WINDOW file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy),
+    WINDOW run AS (PARTITION BY t.run_id), same_step AS (PARTITION BY t.run_id, t.step),
+    file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy),
     earlier AS (file ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ),
 timed AS (
     SELECT
         *,
         -- Where a job stopped and went on with the next step, the time is that of many more tokens.
-        CASE WHEN tokens <= 5 * quantile_cont(tokens, 0.5) OVER (PARTITION BY run_id) THEN between_us END
-            AS dated_us,
+        CASE WHEN tokens <= 5 * quantile_cont(tokens, 0.5) OVER (PARTITION BY run_id) THEN between_us END AS dated_us,
         CASE
             WHEN step_time_ns IS NOT NULL THEN step_time_ns::DOUBLE
             WHEN samples_per_s >= 1e-6 THEN 1e9 * samples / samples_per_s

@@ -39,6 +39,17 @@ def fp16(losses: Losses) -> str:
     )
 
 
+def megatron_deepspeed(losses: Losses) -> str:
+    """It leaves out a loss that is NaN, and prints no norm."""
+    return fp16(losses).replace("iterations:   1", "iterations:   0")
+
+
+def least_scale(losses: Losses) -> str:
+    """It skips all steps, although the scale of the loss can be no smaller."""
+    log = fp16(losses).replace("scale: 1024.0", "scale: 1.0")
+    return log.replace("nan iterations:   1", "nan iterations:   0")
+
+
 def neox(losses: Losses) -> str:
     return "".join(
         f" samples/sec: 15.625 | iteration {step:8d}/{len(losses):8d} | elapsed time per iteration"
@@ -123,7 +134,18 @@ def llmc(losses: Losses) -> str:
 
 
 _TRAINERS: tuple[Callable[[Losses], str], ...] = (
-    *(megatron, fp16, neox, deepspeed, torchtitan, nemo, nemo_bar, maxtext),
+    *(
+        megatron,
+        fp16,
+        megatron_deepspeed,
+        least_scale,
+        neox,
+        deepspeed,
+        torchtitan,
+        nemo,
+        nemo_bar,
+        maxtext,
+    ),
     *(hugging_face, nanogpt, llmc),
 )
 _FINITE = (2.5, 2.25, 2.125, 2.0)
@@ -154,7 +176,7 @@ def test_a_loss_that_is_not_finite_to_the_end_is_critical_in_the_words_of_every_
         ("critical", "faults", "loss")
     }
     for label, row in found.items():
-        dated = " (2026-05-10 10:00:05)" if label.startswith(("megatron", "torchtitan")) else ""
+        dated = " (2026-05-10 10:00:05)" if label.startswith(("megatron_l", "torchtitan")) else ""
         assert row["evidence"] == (
             f"loss is NaN or infinite from step 5{dated} to the last, 6: in 2 of 6 steps."
         )
@@ -204,12 +226,23 @@ def test_what_healthy_jobs_print_is_no_loss_that_is_not_finite(
     norms = hugging_face(_FINITE).replace("2.25, 'grad_norm': 1.5", "2.25, 'grad_norm': inf")
     policy = hugging_face((0.0, None, 0.0, 0.0001))
     stages = torchtitan(_FINITE).replace("loss:  2.5000", "loss: -1.0000")
+    # Megatron-LM leaves out a loss below 0, and stages before the last one have none.
+    below = megatron((*_FINITE, None, 2.0)).replace("grad norm: nan", "grad norm: 1.500")
+    pipeline = fp16(_FINITE) + fp16((None,) * 4).replace("iterations:   1", "iterations:   0")
+    pipeline = "".join(sorted(pipeline.splitlines(keepends=True), key=lambda line: line[:20]))
+    # Lines of DeepSpeed know of no loss, beside those of another trainer.
+    mixed = nanogpt(_FINITE) + "".join(
+        f"[2026-05-10 10:00:09,1] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0,"
+        " lr=[1e-05], mom=[(0.9, 0.95)]\n"
+        for step in range(5, 9)
+    )
     logs = {"scaled": scaled, "quotient": quotient, "norms": norms, "policy": policy}
+    logs |= {"below": below, "pipeline": pipeline, "mixed": mixed}
     for name, text in {**logs, "stages": stages}.items():
         write(tmp_path / "logs" / name, {"train.log": text})
     done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake")
     assert done.code == 0, done.err
-    assert "5 runs" in done.out
+    assert "8 runs" in done.out
     assert found_in(tracelake, tmp_path / "lake") == {}
 
 
