@@ -6,26 +6,26 @@
 -- @column cause VARCHAR | link, or where values are wrong the host, if it is one.
 -- @column subject VARCHAR | What the finding is about.
 WITH counted_results AS (
-    SELECT run_id, size_bytes, line, wrong, collective, hosts
+    SELECT run_id, size_bytes, line, wrong, NULL AS gbps, collective, hosts
     FROM bandwidth_results
     WHERE wrong > 0
     UNION ALL BY NAME
-    -- Early versions of nccl-tests count over a whole test.
+    -- Early versions of nccl-tests count over a whole test; a test may say which speed is too low.
     SELECT run_id, unnest(tests, max_depth := 2)
     FROM (
         SELECT
             run_id,
             from_json(
                 try_cast(attributes['failed'] AS JSON),
-                '[{"collective": "VARCHAR", "hosts": ["VARCHAR"], "wrong": "BIGINT"}]'
+                '[{"collective": "VARCHAR", "hosts": ["VARCHAR"], "wrong": "BIGINT", "gbps": "DOUBLE"}]'
             ) AS tests
         FROM runs
         WHERE attributes['failed'] IS NOT NULL
     )
 ),
-wrong_results AS (
+test_results AS (
     SELECT
-        run_id, size_bytes, line, wrong, coalesce(collective, 'unknown collective') AS collective,
+        run_id, size_bytes, line, wrong, gbps, coalesce(collective, 'unknown collective') AS collective,
         list_sort(list_distinct(hosts)) AS places,
         CASE len(places)
             WHEN 1 THEN 'host ' || places[1]
@@ -79,5 +79,22 @@ SELECT
     CASE len(any_value(places)) WHEN 1 THEN 'node' ELSE 'unclear' END AS cause,
     'Nothing that this hardware computes can be trusted: take it out of service, repeat the test on'
         || ' fewer devices to find the one, and check ECC errors, NVLink, PCIe and the network.' AS advice
-FROM wrong_results
+FROM test_results
+WHERE wrong > 0
+GROUP BY run_id, subject
+UNION ALL BY NAME
+SELECT
+    run_id,
+    'slow_link' AS kind,
+    'warning' AS severity,
+    subject,
+    CASE len(any_value(places)) WHEN 1 THEN any_value(places)[1] END AS host,
+    format(
+        '{}: bandwidth tests failed, because they are slower than NCCL_TESTS_MIN_BW demands: {:.2f} GB/s ({}).',
+        subject, min(gbps), string_agg(DISTINCT collective, ', ' ORDER BY collective)
+    ) AS evidence,
+    CASE len(any_value(places)) WHEN 1 THEN 'node' ELSE 'link' END AS cause,
+    'Repeat the test on fewer hosts and devices to find the slow one; check NVLink, PCIe and cables.' AS advice
+FROM test_results
+WHERE gbps IS NOT NULL
 GROUP BY run_id, subject

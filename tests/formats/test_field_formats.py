@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import ROOT, Command
 from tests.corpus import corpus_folder
-from tests.lakes import rows
+from tests.lakes import asked, rows
 from tests.parsing import claim_of, parse
 from tests.traces import trace, trace_name, write
 from tracelake.formats import HEAD_BYTES, Claim, Format, formats
@@ -535,6 +535,27 @@ def test_wrong_values_that_early_versions_count_over_a_test_are_a_finding(
     evidence = "host a: wrong values in results of bandwidth tests: 11 (reduce)."
     assert said.out.count("wrong_values") == 1
     assert evidence in said.out
+
+
+def test_a_bandwidth_test_below_the_speed_that_was_asked_for_is_a_finding(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Below 0.9 of NCCL_TESTS_MIN_BW a test fails."""
+    logs = {
+        f"all_reduce_a_{host}.log": pair_test("a", host, 40).replace(": 1\n", f": {said}\n")
+        for host, said in (("b", "40 OK"), ("c", "40 FAILED"), ("d", "40"))
+    }
+    write(tmp_path / "in", logs)
+    assert tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake").code == 0
+    sql = "SELECT kind, severity, subject, evidence, cause FROM findings"
+    found = asked(tracelake, tmp_path / "lake", sql)
+    evidence = (
+        "a - c: bandwidth tests failed, because they are slower than NCCL_TESTS_MIN_BW demands:"
+        " 40.00 GB/s (all_reduce)."
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("slow_link", "warning", "a - c", evidence, "link")
+    ]
 
 
 def test_a_fabric_names_the_network_of_jobs_and_tests(tracelake: Command, tmp_path: Path) -> None:
