@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from datetime import datetime
 
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.endings import LINE, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
-from tracelake.formats.starts import stamp_in_words
+from tracelake.formats.starts import stamp_in_words, stamp_of
 
 # RCCL's fork printed `# nThreads: 1 nGpus: 2 nRanks: 1 minBytes: 8`.
 _HEADING = re.compile(rb"nThreads?:? +[0-9]+ +nGpus:? +[0-9]+ +(?:nRanks: +[0-9]+ +)?minBytes:? ")
@@ -39,6 +40,13 @@ _NAMED = sorted(
 DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 TEST_ROW = r"\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\s.*"
 """Expression of a row of a test, from its first number."""
+# What `ts` and loggers write before a line; what launchers write is left out before.
+_DATE = (
+    r"(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?:? "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )"
+)
+_DATED = re.compile(f"^{_DATE}", re.ASCII)
+_STAMP = re.compile(rb"^\[?(20[0-9]{2}-[0-9]{2}-[0-9]{2})[ T]([0-9:]{8})", re.MULTILINE)
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]", re.ASCII)
 _RANK = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
@@ -65,6 +73,12 @@ _CPU_TIME = "cpu_time"
 
 def _sniff(head: bytes) -> Claim:
     return Claim.YES if b"nThread" in head and _HEADING.search(head) else Claim.NO
+
+
+def _stamp(head: bytes) -> datetime | None:
+    """Return the first date before a line, or else that which a script printed."""
+    found = _STAMP.search(head)
+    return (found and stamp_of(b" ".join(found.groups()).decode())) or stamp_in_words(head)
 
 
 def collective_of(words: str) -> str | None:
@@ -95,6 +109,7 @@ class _Reader:
         self._behind = 0  # columns behind the results: algorithm, protocol and channels, of RCCL
 
     def read(self, text: str) -> Rows | str:
+        text = _DATED.sub("", text)
         if _ROW.match(text) and not _TORN.search(text):
             self._ending = Ending()  # the test went on
             return self._row(text.split())
@@ -115,11 +130,7 @@ class _Reader:
                 self._begin()
             self._announced = False
         elif ends := _ENDS.fullmatch(line):
-            if self._errors and (failed := _FAILED.fullmatch(line)):
-                self._failed.append(self._named() | {"wrong": whole(failed[1])})
-            if below := _BELOW.fullmatch(line):
-                self._failed.append(self._named() | {"gbps": speed(below[1])})
-            self._end(counts=ends[1] is not None)
+            self._end(line, counts=ends[1] is not None)
         elif line.startswith(("size ", "bytes ")):
             # Until 2019 times were in ms, in a table of `bytes` and `res`.
             self._milliseconds = line.startswith("bytes ")
@@ -155,12 +166,16 @@ class _Reader:
         self._collective = self._fallback
         self._ranks, self._mixed = {}, False
 
-    def _end(self, *, counts: bool) -> None:
+    def _end(self, line: str, *, counts: bool) -> None:
         """Note the end of the test; `counts` at the line of which every test prints one.
 
         Processes of a program that was built without MPI are tests of their own, and write at once:
         another of them began before this one.
         """
+        if self._errors and (failed := _FAILED.fullmatch(line)):
+            self._failed.append(self._named() | {"wrong": whole(failed[1])})
+        if below := _BELOW.fullmatch(line):
+            self._failed.append(self._named() | {"gbps": speed(below[1])})
         if counts and not self._open and self._unfinished:
             self._unfinished.pop()
         self._open = False
@@ -263,15 +278,18 @@ FORMAT = LineFormat(
     reader=_Reader,
     tables=("bandwidth_tests",),
     prefixed=True,
-    stamp=stamp_in_words,
+    stamp=_stamp,
     named_by="content",
     rejects={
         _BROKEN_RANK: "A line of a rank without its host or device.",
         _CPU_TIME: "A row of a test with `-C 1`: the processor's time to start the operation.",
     },
     lines=(
-        Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
-        Record(r"\s*#.*|\s*(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*"),
+        Record(rf"{_DATE}?\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
+        Record(
+            rf"{_DATE}?\s*(?:#.*"
+            r"|(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*)"
+        ),
         Record(r".*[NR]CCL version(?: :)? \d.*|(?:.*[/ ])?\w+_perf(?:_mpi)?[,:]?(?: .*)?"),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),

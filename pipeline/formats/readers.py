@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 # Colours and other sequences that a terminal obeys.
 ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 # What mpirun, that of SageMaker and horovodrun put before a piece of output, which may begin within
-# a line.
-TAG = r"\[(?:[0-9]+,)?(?:mpirank:)?[0-9]+(?:,[A-Za-z0-9_.-]+)?\]<std(?:out|err)>: ?"
+# a line; with --timestamp-output a date, too.
+TAG = (
+    r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4})?"
+    r"\[(?:[0-9]+,)?(?:mpirank:)?[0-9]+(?:,[A-Za-z0-9_.-]+)?\]<std(?:out|err)>: ?"
+)
 # What syslog and journald put before a line, behind the time: host and program.
 _WRITER = r"[A-Za-z0-9][A-Za-z0-9_.-]* [^ :\[\]0-9][^ :\[\]]*(?:\[[0-9]+\])?: "
 # What other launchers put before a line: srun -l, MPICH (`[7] `), torchrun (`[default7]:` or

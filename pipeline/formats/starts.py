@@ -48,11 +48,11 @@ def stamp_in(path: str) -> datetime | None:
     return None
 
 
-# As `date`, `nvidia-smi` and ctime() write it, at the end of a line.
+# As `date`, `nvidia-smi` and ctime() write it, at the end of a line, and mpirun before its tag.
 _DATE_IN_WORDS = re.compile(
     rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? "
     rb"(?:([A-Z][a-z]{2}) {1,2}(\d\d?)|(\d\d?) ([A-Z][a-z]{2})(?: (20\d\d))?)"
-    rb" (\d\d:\d\d:\d\d)( [AP]M)?(?: [A-Z]{2,5}| [+-]\d\d(?:\d\d)?)?(?: (20\d\d))?\s*$",
+    rb" (\d\d:\d\d:\d\d)( [AP]M)?(?: [A-Z]{2,5}| [+-]\d\d(?:\d\d)?)?(?: (20\d\d))?(?:\s*$|\[\d)",
     re.M,
 )
 
