@@ -11,14 +11,14 @@ from typing import NamedTuple
 _COMMUNICATION = re.compile(r"(?:nccl|rccl|msccl)\w*", re.ASCII | re.IGNORECASE)
 # Kernels that reach other devices by themselves: of inference engines (vLLM, SGLang, AITER,
 # FlashInfer, TensorRT-LLM), of symmetric memory, of DeepEP for experts, of Transformer Engine
-# (userbuffers), of MSCCL++ and of oneCCL.
+# (userbuffers), of MSCCL++, of NVSHMEM and of oneCCL; and copies to the memory of another device.
 _EXCHANGE = re.compile(
     r"(?:\w+::)*(?:cross_device_reduce_\w+"
     r"|(?:multimem|one_shot|two_shot)_\w*(?:all_reduce|all_gather|reduce_scatter)\w*"
     r"|allreduce_fusion_kernel\w*|quickreduce::allreduce_\w+|\w*(?:one|two)ShotAllReduceKernel\w*"
     r"|(?:intranode|internode|internode_ll)::\w*(?:dispatch|combine)\w*"
     r"|hybrid_ep::(?:dispatch|combine|device_sync)_kernel\w*"
-    r"|k?userbuffers_\w+|mscclpp::[\w:]+|oneccl_\w+)",
+    r"|k?userbuffers_\w+|mscclpp::[\w:]+|nvshmem[\w:]+|oneccl_\w+|Memcpy PtoP)",
     re.ASCII | re.IGNORECASE,
 )
 _COLLECTIVES = (

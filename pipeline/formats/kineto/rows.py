@@ -20,7 +20,7 @@ from tracelake.formats.kineto.names import (
     pass_of,
     width_of,
 )
-from tracelake.formats.kineto.scan import AT_LINE, END, KERNEL, PASS, ROWS, START, STREAM
+from tracelake.formats.kineto.scan import AT_LINE, COPY, END, KERNEL, PASS, ROWS, START, STREAM
 from tracelake.kernels.arrow import numbers, words
 from tracelake.kernels.numbers import NULL, Longs
 from tracelake.schema.tables import tables
@@ -91,9 +91,10 @@ class DocumentRows:
         (group, *others) = self._groups.values() or (None,)
         if others or group is None or group.description != "default_pg":
             return None
-        names = [self._short[self._parts[i // ROWS].names[i % ROWS] >> 2] for i, _ in self._calls]
-        calls = (self._call(call, name) for (_, call), name in zip(self._calls, names, strict=True))
-        done = {call.collective for call in calls}
+        found = [(call, int(self._parts[i // ROWS].names[i % ROWS])) for i, call in self._calls]
+        # A copy does not say what it is a part of.
+        kernels = [(call, self._short[name >> 2]) for call, name in found if name % 4 != COPY]
+        done = {self._call(call, name).collective for call, name in kernels}
         return group.size if done and done <= _OF_REPLICAS else None
 
     def message(self) -> str | None:
@@ -251,12 +252,13 @@ class DocumentRows:
         }
 
     def _exchanges(self) -> dict[int, Call]:
-        """Return the kernels that exchange data without a library, by number."""
-        kinds = [4 * i + KERNEL for i, name in enumerate(self._short) if is_exchange(name)]
+        """Return the kernels and copies that exchange data without a library, by number."""
+        found = [4 * i for i, name in enumerate(self._short) if is_exchange(name)]
+        kinds = [token + kind for token in found for kind in (KERNEL, COPY)]
         if not kinds:
             return {}
-        found = [np.flatnonzero(np.isin(p.names[: p.size[0]], kinds)) for p in self._parts]
-        return {number * ROWS + int(i): Call() for number, rows in enumerate(found) for i in rows}
+        rows = [np.flatnonzero(np.isin(p.names[: p.size[0]], kinds)) for p in self._parts]
+        return {number * ROWS + int(i): Call() for number, at in enumerate(rows) for i in at}
 
     def _steps(self) -> _Columns:
         steps = self._events.host_steps

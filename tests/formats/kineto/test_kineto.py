@@ -667,11 +667,17 @@ def test_kernels_that_exchange_data_without_a_library_are_communications(
         "kuserbuffers_pushsend(int*, int*, int4*, int4*, int)": "send",
         "void mscclpp::allreduce7<__half>(__half*)": "all_reduce",
         "oneccl_reduce_base<float, 2, 16>": None,
+        "void nvshmemi_barrier_kernel<1>(int)": None,
+        "void c10d::nvshmem_extension::allToAllV<2>(void*)": "all_to_all",
+        "Memcpy PtoP (Device -> Device)": None,
         "void deep_ep::layout::get_dispatch_layout<256>(long*)": "compute",
         "void cross_entropy_reduce<float>(float*)": "compute",
     }
-    events = [event(10 * i, name=name) for i, name in enumerate(names)]
-    events += [event(10 * i + 5, name=name, args=7) for i, name in enumerate(names)]  # not plain
+    kinds = [(name, "gpu_memcpy" if "Memcpy" in name else "kernel") for name in names]
+    events = [event(10 * i, name=name, cat=kind) for i, (name, kind) in enumerate(kinds)]
+    events += [  # not plain
+        event(10 * i + 5, name=name, cat=kind, args=7) for i, (name, kind) in enumerate(kinds)
+    ]
     (tmp_path / "rank0.json").write_text(_HEAD + json.dumps(events)[1:] + "}")
     lake = tmp_path / "lake"
     assert tracelake("run", tmp_path / "rank0.json", "--lake", lake).code == 0
@@ -680,7 +686,7 @@ def test_kernels_that_exchange_data_without_a_library_are_communications(
     assert sorted(found, key=str) == sorted([(one, None) for one in told * 2], key=str)
     with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
         sql = "SELECT compute_ms, exposed_comm_ms FROM device_steps"
-        assert con.sql(sql).fetchall() == [(0.01, 0.065)]
+        assert con.sql(sql).fetchall() == [(0.01, 0.08)]
 
 
 @pytest.mark.parametrize(
@@ -713,6 +719,7 @@ def test_ranks_that_reduce_over_one_group_of_all_are_peers(
                 ),
                 event(0, ts=50_000 * i + 5, dur=20_000 + 9000 * (rank == 1)),
                 event(0, name="ncclDevKernel_X(x)", ts=50_000 * i + 30_000, dur=9000, args=args),
+                event(0, cat="gpu_memcpy", name="Memcpy PtoP (Device -> Device)", ts=50_000 * i),
             )
         ]
         info = {"rank": rank, "world_size": 4, "pg_config": listed}
