@@ -130,6 +130,7 @@ _AT_END = re.compile(
 _RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)|({_BARE})", re.ASCII)
 # A scheduler ends a job that has reached a limit, whatever its processes say then.
 _LIMIT = re.compile(r" DUE TO |\bTERM_\w*LIMIT\b|=>> PBS: job killed: .* exceeded limit ", re.ASCII)
+_SCHEDULER = re.compile(rf"^(?:{_SLURM}|TERM_[A-Z]+: |=>> PBS: job killed: )", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
 # that goes on; a port that is down ("port error") may be what ended a job.
@@ -171,6 +172,11 @@ class Ending:
     def is_of_launcher(self) -> bool:
         """Whether it is known that a process has failed, and nothing of why."""
         return self.kind in _FAILURES and not (self._error or self._survived)
+
+    @property
+    def is_of_scheduler(self) -> bool:
+        """Whether a scheduler said that it ended the job."""
+        return self.kind is not None and _SCHEDULER.search(self._text) is not None
 
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""

@@ -119,6 +119,7 @@ _BRIDGE = re.compile(
 )
 _MAXTEXT = re.compile(r".*\bcompleted step: (\d+), seconds: (\S+), (.*)", re.ASCII)
 _MERGED = "merged_records"
+_STEPS_OF_GRACE = 100
 
 
 def _sniff(head: bytes) -> Claim:
@@ -215,18 +216,15 @@ class _Reader:
         done = [lines.done for lines in (self._trainer, *self._others) if lines.done is not None]
         last, total = max(done or [self._steps.last, *self._timers.copies]), self._job.total
         sizes, attributes = self._job.finish()
+        ending = self._end_behind(last)
         # Where records say how far it came, nothing is printed of the last part of an interval.
-        open_steps = self._steps.usual if last == self._steps.last and not self._ending.kind else 1
-        failed = self._ending.kind or self._ending.uncaught
-        if self._said and self._ending.is_of_launcher:
-            # Ranks print by themselves: one may fail before another prints the last record.
-            step, before = self._said
-            self._ending = before if last - step <= self._steps.usual else self._ending
+        open_steps = self._steps.usual if last == self._steps.last and not ending.kind else 1
+        failed = ending.kind or ending.uncaught
         ended = total - last < open_steps if total else (False if failed else None)
         if self._trainer.ended or self._job.stopped:
             ended = True
         if ended is False:
-            attributes |= self._ending.attributes(self._job.sizes.get("world_size"))
+            attributes |= ending.attributes(self._job.sizes.get("world_size"))
         if total:
             attributes |= {"last_step": str(last), "planned_steps": str(total)}
         if self._grows:
@@ -236,6 +234,19 @@ class _Reader:
             sizes.setdefault("global_batch_size", *self._batches)
         model, params = self._job.model, self._job.params
         return RunFacts(sizes, ended=ended, model=model, params=params, attributes=attributes)
+
+    def _end_behind(self, last: int) -> Ending:
+        """Return what was said of an end behind the last record, or shortly before it.
+
+        Ranks print by themselves: one may fail before another prints the last record. A scheduler
+        gives a job that it ends some time.
+        """
+        now, said = self._ending, self._said
+        if said is None or ((now.kind or now.uncaught) and not now.is_of_launcher):
+            return now
+        step, before = said
+        steps = _STEPS_OF_GRACE if before.is_of_scheduler else self._steps.usual if now.kind else -1
+        return before if 0 <= last - step <= steps else now
 
     def _read(self, text: str) -> list[Row] | str:
         if records := list(_ITERATION.finditer(text)):
@@ -358,7 +369,9 @@ class _Reader:
 
     def _go_on(self) -> None:
         """Forget what was said of an end: the job went on."""
-        if self._ending.kind or self._ending.uncaught:
+        if self._job.is_fresh:
+            self._said = None  # it began again
+        elif self._ending.kind or self._ending.uncaught:
             self._said = self._steps.last, self._ending
         self._ending, self._job.stopped = Ending(), False
 

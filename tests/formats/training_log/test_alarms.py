@@ -749,3 +749,19 @@ def test_a_rank_may_fail_before_another_prints_the_last_record(after: int, ended
     log += megatron(range(6, 6 + after), total=100, start=5) + lines(_LAUNCHER)
     (run,) = parse("training_log", {"train.log": log.encode()}).runs
     assert run.facts.attributes["ended_with"] == ended_with
+
+
+@pytest.mark.parametrize(("after", "ended_by"), [(9, "cancelled"), (101, None)])
+def test_steps_that_a_scheduler_gives_a_job_follow_its_end(
+    after: int, ended_by: str | None
+) -> None:
+    said = f"{_STEP_ENDED.removesuffix(' ***')} DUE TO TIME LIMIT ***"
+    log = megatron(range(1, 6), total=1000) + lines("srun: Job step aborted: Waiting up", said)
+    log += megatron(range(6, 6 + after), total=1000, start=5)
+    log += lines("srun: error: Timed out waiting for job step to complete")
+    (run,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert run.facts.attributes.get("ended_by") == ended_by
+    begins = "using world size: 8, data-parallel size: 8\n"
+    log += begins + megatron(range(6 + after, 9 + after), total=1000, start=900)
+    (requeued,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert "ended_by" not in requeued.facts.attributes
