@@ -51,7 +51,7 @@ _KINDS = {
     r"|\b[Oo]ut of memory: Kill(?:ed)? process \d+ |Failed with result 'oom-kill'"  # Linux, systemd
     r"|\bOOMKilled(?:\": true|\",|[\s,.;)]|$)"  # Kubernetes, docker inspect
     r"|[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure"  # Ray
-    r"|killed due to the node running low on memory"
+    r"|(?:Task was |were )killed due to the node running low on memory"
     r"|DefaultCPUAllocator: |\[Errno 12\] Cannot allocate memory",
     "node_failure": rf"{_SLURM}.* DUE TO NODE FAILURE|srun: error: Node failure on ",
     "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file |Memory access fault by GPU "
@@ -92,6 +92,8 @@ _KINDS = {
     rf"|{_MISTAKE}|{_CAUGHT}|{_UNIT}(?:exited|dumped|killed), status=[1-9]"
     r"|Fatal Python error: |\brank \d+ died from signal \d"
     r"|BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+    r"|MPI_ABORT was invoked on rank \d|application called MPI_Abort\("
+    r"|Terminating process because the JAX distributed service detected fatal errors"
     r"|(?:mpirun|prterun) noticed that process rank |Primary job +terminated normally, but ",
 }
 # What Python prints below a traceback, which a job may survive or print when it has ended.

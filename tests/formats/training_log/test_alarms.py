@@ -518,7 +518,7 @@ _SLURM = (
         (
             ["OutOfMemoryError: Task was killed due to the node running low on memory."],
             "host_out_of_memory",
-            None,
+            "Task was killed due to the node running low on memory",
         ),
         (
             ["(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 crashed"],
@@ -590,6 +590,20 @@ _SLURM = (
         (["a.service: Main process exited, code=killed, status=15/TERM"], "cancelled", None),
         (["a.service: Main process exited, code=exited, status=1/FAILURE"], "error", None),
         (["a.service: Main process exited, code=exited, status=0/SUCCESS"], None, None),
+        (["MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"], "error", None),
+        (
+            ["Abort(1) (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1)"],
+            "error",
+            None,
+        ),
+        (
+            [
+                "F1029 client.h:80] Terminating process because the JAX distributed service"
+                " detected fatal errors. This most likely indicates that another task died"
+            ],
+            "error",
+            None,
+        ),
         # Rich draws a box.
         (
             ["╭──── Traceback (most recent call last) ────╮", "│ a.py │", "ValueError: bad shard"],
