@@ -6,7 +6,7 @@
 -- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
 -- @column cost_basis VARCHAR | replay where equal ranks would save it, else bound.
--- @column cost_bound VARCHAR | at_most for a bound; at_least for a replay with fewer than 3 peers.
+-- @column cost_bound VARCHAR | at_most for a bound from a log; at_least for a replay with fewer than 3 peers.
 -- @column cause VARCHAR | data.
 WITH alike AS (
     SELECT
@@ -73,15 +73,16 @@ waits AS (
 ),
 seen AS (
     SELECT
-        run_id, op, stage, lost_ms, step_ms, 'at_most' AS cost_bound, 'bound' AS cost_basis,
+        run_id, op, stage, lost_ms, step_ms, cost_bound, 'bound' AS cost_basis,
         format(
             '{}: the job waited {:.1f} ms of a step of {:.1f} ms ({:.1f} %) for data.',
             op, lost_ms, step_ms, 100 * lost_ms / step_ms
         ) AS evidence
     FROM (
+        -- Of what ranks do beside each other each has a share: others may hide it, or wait for it.
         FROM alike
         UNION ALL BY NAME
-        SELECT run_id, 'data' AS op, lost_ms, step_p50_ms AS step_ms
+        SELECT run_id, 'data' AS op, lost_ms, step_p50_ms AS step_ms, 'at_most' AS cost_bound
         FROM waits
         JOIN _run_spans USING (run_id)
     )

@@ -97,8 +97,8 @@ SELECT
     run_id, 'slow_node' AS kind, 'critical' AS severity, concat('host ', host) AS subject,
     subject AS series, host,
     format(
-        'host {}: all of its {} ranks that could be compared are slow, {:.2f} times as long as'
-            || ' their peers in the median, and not all ranks of other hosts are.',
+        'host {}: all of its {} ranks that could be compared take 5 % longer than their peers or more,'
+            || ' {:.2f} times as long in the median, and not all ranks of other hosts do.',
         host, len(slow_ranks), slowdown
     ) AS evidence,
     slowdown, lost_ratio, cost_basis, cost_bound, 'node' AS cause,

@@ -47,18 +47,23 @@ SELECT
     p.host,
     l.collective AS op,
     format(
-        '{}{}: {} of {} bytes took {:.2f} ms in the median of {} calls, {:.1f} times as long as on'
+        '{}{}: {}{} took {:.2f} ms in the median of {} calls, {:.1f} times as long as on'
             || ' links that carry the same ({:.2f} ms).',
         l.subject,
-        coalesce(format(' (host {} to {})', p.host, q.host), ''),
-        l.collective, l.size_bytes, l.time_ms, l.calls, ratio(l.time_ms, l.like_ms), l.like_ms
+        CASE WHEN p.host = q.host THEN format(' (within host {})', p.host)
+            ELSE coalesce(format(' (host {} to {})', p.host, q.host), '')
+        END,
+        l.collective, coalesce(format(' of {} bytes', l.size_bytes), ''), l.time_ms, l.calls, ratio(l.time_ms, l.like_ms), l.like_ms
     ) AS evidence,
     least(1, ratio(l.lost_ms, s.step_p50_ms)) AS lost_ratio,
     'link' AS cause,
-    format(
-        'Test the link between {} (nccl-tests, ib_write_bw), check cable and counters.',
-        coalesce(format('{} and {}', p.host, q.host), 'these ranks')
-    ) AS advice
+    CASE WHEN p.host = q.host
+        THEN format('Test the links within {} (nccl-tests), check NVLink, PCIe and their counters.', p.host)
+        ELSE format(
+            'Test the link between {} (nccl-tests, ib_write_bw), check cable and counters.',
+            coalesce(format('{} and {}', p.host, q.host), 'these ranks')
+        )
+    END AS advice
 FROM _slow_links AS l
 LEFT JOIN _run_spans AS s USING (run_id)
 LEFT JOIN _stage_ranks AS p ON p.run_id = l.run_id AND p.rank = l.rank

@@ -48,6 +48,7 @@ counts AS (
     SELECT
         s.run_id, s.rank, c.clock,
         count(*) AS steps,
+        bool_and(s.ended) AS ended,
         first_value(c.clock) OVER (PARTITION BY s.run_id ORDER BY s.rank) AS reference
     FROM _rank_spans AS s
     JOIN _rank_clocks AS c USING (run_id, rank)
@@ -87,6 +88,8 @@ behind AS (
         QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY steps DESC, rank) = 1
     ) AS m USING (run_id)
     WHERE c.steps < m.steps AND c.clock <> m.clock
+        -- A trace that is cut within a step says itself where it ends.
+        AND (c.ended OR NOT m.ended)
         AND c.run_id NOT IN (SELECT run_id FROM train_steps WHERE rank IS NOT NULL)
 ),
 clocks AS (

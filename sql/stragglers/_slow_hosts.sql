@@ -1,6 +1,7 @@
--- Hosts of a run on which every rank that could be compared is slow, while not all ranks of other hosts are.
+-- Hosts of a run whose ranks that could be compared are slow, while not all ranks of other hosts are.
+-- Noise leaves ranks of a slow host below the bound: 5 % over their peers is enough beside as many that are slow.
 -- @grain run_id, host
--- @column slow_ranks INTEGER[] | Its ranks: two or more, all of them slow.
+-- @column slow_ranks INTEGER[] | Its ranks: two or more.
 -- @column slowdown DOUBLE | Median of their slowdowns.
 -- @column lost_ratio DOUBLE | Part of the steps that the worst of them lost, as cost_basis says.
 -- @column cost_basis VARCHAR | Where it comes from, as in findings.
@@ -13,8 +14,9 @@ WITH hosts AS (
             {'lost_ratio': l.lost_ratio, 'basis': l.cost_basis, 'bound': l.cost_bound},
             (-l.lost_ratio, s.rank)
         ) AS worst,
-        count(*) >= 2 AND count(*) = count(l.verdict) AS slow,
-        count(*) > count(l.verdict) AS fine
+        count(*) >= 2 AND 2 * count(l.verdict) >= count(*)
+            AND bool_and(s.slowdown >= 1.05 OR l.verdict IS NOT NULL) AS slow,
+        bool_or(s.slowdown < 1.05 AND l.verdict IS NULL) AS fine
     FROM straggler_ranks AS s
     LEFT JOIN _slow_ranks AS l USING (run_id, rank)
     WHERE s.verdict <> 'not_comparable' AND s.host IS NOT NULL

@@ -1,7 +1,7 @@
 -- Slow ranks of a run: the time that they lost, and whether the other ranks of their host are slow too.
 -- @grain run_id, rank
 -- @column host_ranks BIGINT ranks | Other ranks of the run on the same host that could be compared; 0 where no host is known.
--- @column host_slow_ranks BIGINT ranks | Those of them that are slow.
+-- @column host_slow_ranks BIGINT ranks | Those of them that are slow, or slower than their peers by 5 %.
 -- @column lost_ratio DOUBLE | Part of the steps that was lost: by replay what all slower peers cost the run, else the rank's excess over the steps' time.
 -- @column cost_basis VARCHAR | Where lost_ratio comes from: replay or bound.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings.
@@ -10,7 +10,7 @@ WITH hosts AS (
     SELECT
         run_id, host,
         count(*) AS compared_ranks,
-        count(*) FILTER (verdict IN ('straggler', 'suspect')) AS slow_ranks
+        count(*) FILTER (slowdown >= 1.05 OR verdict IN ('straggler', 'suspect')) AS slow_ranks
     FROM straggler_ranks
     WHERE host IS NOT NULL AND verdict <> 'not_comparable'
     GROUP BY run_id, host
