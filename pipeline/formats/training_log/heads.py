@@ -17,6 +17,8 @@ Heads = tuple[tuple[bytes, bytes], ...]
 _MIXER = np.uint32(0x9E3779B1)
 _DIGITS = np.uint32(13)  # of a hash: a table of so many fits the fastest cache
 _SHIFT = np.uint32(32) - _DIGITS
+# Most logs have such a line within so many bytes: to look there takes a tenth of the time.
+_FIRST_BYTES = 4096
 
 
 class KnownLines:
@@ -45,6 +47,10 @@ class KnownLines:
 
     def claim(self, text: bytes) -> Claim:
         """Return the strongest claim of a line of the text."""
+        first = text[: text.rfind(b"\n", 0, _FIRST_BYTES) + 1]
+        return Claim.YES if self._claim(first) is Claim.YES else self._claim(text)
+
+    def _claim(self, text: bytes) -> Claim:
         beginnings = set[int]()
         for first in range(min(4, len(text) - 3)):
             places = np.frombuffer(text, "<u4", (len(text) - first) // 4, first)
