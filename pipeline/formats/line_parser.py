@@ -246,11 +246,16 @@ class LineParser:
         account = self._ledger.source(self._source_id)
         rejects: list[tuple[int, str]] = []
         rows = RecordRows(self._source_id)
-        many = ManyLines(self._reader, matched.alike, matched.first)
-        for i, (place, text) in enumerate(zip(matched.at, matched.texts, strict=True)):
-            if many.takes(i, line + place):
+        numbers = np.array(matched.at, np.int64) + line
+        many = ManyLines(self._reader, matched.alike, matched.first, numbers)
+        stop = 0
+        for i, place in enumerate(matched.at):
+            if i < stop:
                 continue
-            made = self._read_record(self._reader, text, line + place)
+            if count := many.take(i):
+                stop = i + count
+                continue
+            made = self._read_record(self._reader, matched.texts[i], line + place)
             if isinstance(made, str):
                 rejects.append((place, made))
                 continue

@@ -105,11 +105,12 @@ class ManyReader(Reader, Protocol):
     def read_many(self, keys: Any, texts: pl.Series) -> Alike:
         """Return those of some lines, of this file or others, that have these keys."""
 
-    def take(self, alike: Alike, place: int) -> Mapping[str, Any] | None:
-        """Return the columns of a line that depend on those before it; None to read it alone.
+    def take(self, alike: Alike, place: int, stop: int) -> Mapping[str, list[Any]] | None:
+        """Return the columns of lines that depend on those before; None to read one alone.
 
         Args:
-            place: Of the line among those that are alike.
+            place: Of the first line among those that are alike.
+            stop: Of the first that does not follow; fewer lines may be taken, but at least one.
         """
 
 

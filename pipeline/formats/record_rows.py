@@ -46,7 +46,7 @@ def make(runs: Sequence[Sequence[RecordRows]]) -> dict[str, pa.RecordBatch]:
         for table, own in rows.alone.items():
             alone[table] += ((place, row) for row in own)
         for taken in rows.taken:
-            alike[taken.table, id(taken.search), *taken.own[0]].append((place, rows, taken))
+            alike[taken.table, id(taken.search), *taken.own].append((place, rows, taken))
     made: dict[str, list[tuple[pa.RecordBatch, Longs]]] = defaultdict(list)
     for table, found in alone.items():
         batch = pa.RecordBatch.from_pylist(
@@ -67,7 +67,7 @@ def _alike(some: Sequence[tuple[int, RecordRows, Taken]]) -> tuple[pa.RecordBatc
         name: values[places] for name, values in first.search.columns.items()
     }
     columns |= {
-        name: [own[name] for _, _, taken in some for own in taken.own] for name in first.own[0]
+        name: [value for _, _, taken in some for value in taken.own[name]] for name in first.own
     }
     columns["source_id"] = np.repeat([rows.source_id for _, rows, _ in some], counts)
     columns["line"] = np.concatenate([taken.lines for _, _, taken in some])

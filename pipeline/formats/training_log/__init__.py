@@ -43,7 +43,6 @@ from tracelake.formats.training_log.values import (
     gib,
     logged_at,
     parted,
-    printed_time,
     value_of,
     values_of,
     whole_fields,
@@ -197,20 +196,26 @@ class _Reader:
         called, own = keys
         return FORMS[called](own, texts)
 
-    def take(self, alike: Records, place: int) -> dict[str, Any] | None:
-        """Return when a record was printed, and the steps that it covers."""
+    def take(self, alike: Records, place: int, stop: int) -> dict[str, list[Any]] | None:
+        """Return when records were printed, and the steps that each covers."""
         if self._ahead or self._job.is_fresh:
             return None
-        at, fine = printed_time(alike.dates[place])
-        batch = alike.batches[place]
-        if batch is not None:
-            self._batches.add(batch)
+        self._go_on()
+        self._steps.interval = self._job.interval
+        found = self._steps.take_alike(alike.steps[place:stop], alike.times[place:stop])
+        if not found["step"]:
+            stop = place + 1
+            (printed,) = alike.times[place:stop].each
+            (step,) = alike.steps[place:stop].tolist()
+            found = {name: [one] for name, one in self._steps.take(step, printed).items()}
+        stop = place + len(found["step"])
+        self._batches.update(alike.batches[place:stop])
         if alike.totals is not None:
-            self._job.total = alike.totals[place]
-        printed = Printed(at, fine, alike.times_ns[place], alike.resets)
+            self._job.total = alike.totals[stop - 1]
         if not alike.resets:
-            self._iterate(alike.steps[place])
-        return self._covered(alike.steps[place], printed)
+            for step in found["step"][-2:]:
+                self._iterate(step)
+        return found | {"logged_at": alike.times.at[place:stop].tolist()}
 
     def finish(self) -> RunFacts:
         done = [lines.done for lines in (self._trainer, *self._others) if lines.done is not None]

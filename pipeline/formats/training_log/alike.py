@@ -6,24 +6,30 @@ here the fields of all lines of a piece of text become columns.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from tracelake.formats.readers import Alike, BadValueError
+from tracelake.formats.training_log.steps import Times
 from tracelake.formats.training_log.values import (
     AVERAGE,
     LOSS,
     PAIR_KEYS,
     STAMP,
+    WHOLE_SECONDS,
     Value,
     known,
+    printed_time,
     read_value,
 )
+from tracelake.kernels.numbers import Longs
 from tracelake.schema.tables import tables
 
 Key = tuple[str, str]
@@ -39,6 +45,7 @@ _PAIRS = (
     r"^(?:[^\r]*[^0-9A-Za-z_])?step: +(?P<step>[0-9]{1,9}) +loss: +(?P<loss>[^ \t]+)"
     r"(?P<behind>[ \t][^\r]*)?$"
 )
+_PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
 # What makes such a line, or a piece of it, one of another trainer.
 _NO_PAIRS = [
     *("\r", "iteration", "time (ms)", "across ranks", "s/it", "it/s", "{'", "rank_id: ", "/Rnk: "),
@@ -58,23 +65,30 @@ class Records(Alike):
     """
 
     resets: bool
-    dates: Sequence[str | None]
-    steps: Sequence[int]
+    dates: pl.Series
+    steps: Longs
     totals: Sequence[int] | None = None
 
-    def column(self, name: str) -> Sequence[Any]:
-        """Return a value per record; none where they have no such column."""
-        return self.values[name].to_list() if name in self.values else [None] * len(self.at)
+    @functools.cached_property
+    def times(self) -> Times:
+        """What each says of time."""
+        dates = self.dates.str.replace_all("/", "-", literal=True).str.replace(",([0-9]+)$", ".$1")
+        at = None
+        if dates.str.contains(_PLAIN_DATE).all():
+            with contextlib.suppress(ValueError):  # no day that there is
+                at = np.array(dates.fill_null("NaT").to_list(), "datetime64[us]")
+        if at is None:
+            at = np.array([printed_time(date)[0] for date in self.dates], "datetime64[us]")
+        fine = ~np.isnat(at) & (self.dates.str.len_bytes().fill_null(0) > WHOLE_SECONDS).to_numpy()
+        found = self.values.get("step_time_ns")
+        time_ns = np.zeros(at.size, np.int64) if found is None else found.to_numpy()
+        return Times(at, fine, time_ns, self.resets)
 
     @functools.cached_property
-    def times_ns(self) -> Sequence[int | None]:
-        """Time of a step that each says."""
-        return self.column("step_time_ns")
-
-    @functools.cached_property
-    def batches(self) -> Sequence[int | None]:
-        """Global batch size that each says."""
-        return self.column("global_batch_size")
+    def batches(self) -> Sequence[int]:
+        """Global batch size that each says; none if they do not."""
+        found = self.values.get("global_batch_size")
+        return [] if found is None else found.to_list()
 
 
 def _fields(keys: Sequence[Key], texts: pl.Series) -> Records:
@@ -108,8 +122,8 @@ def _fields(keys: Sequence[Key], texts: pl.Series) -> Records:
         alike.arg_true().filter(plain).to_list(),
         {name: one.filter(plain) for name, one in columns.items()},
         resets=False,
-        dates=head["at"].to_list(),
-        steps=head["step"].cast(pl.Int64).to_list(),
+        dates=head["at"],
+        steps=head["step"].cast(pl.Int64).to_numpy(),
         totals=head["total"].cast(pl.Int64).to_list(),
     )
 
@@ -140,8 +154,8 @@ def _pairs(keys: Sequence[Key], texts: pl.Series) -> Records:
         alike.arg_true().filter(plain).to_list(),
         {name: one.filter(plain) for name, one in columns.items()},
         resets=True,
-        dates=texts.str.extract(f"({STAMP})").filter(plain).to_list(),
-        steps=parts["step"].filter(plain).cast(pl.Int64).to_list(),
+        dates=texts.str.extract(f"({STAMP})").filter(plain),
+        steps=parts["step"].filter(plain).cast(pl.Int64).to_numpy(),
     )
 
 

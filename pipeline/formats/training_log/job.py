@@ -10,7 +10,7 @@ from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.readers import whole
 
 # Of an arguments dump: Megatron-LM, behind whatever a logger or collector writes, and YAML.
-_ARGUMENT = re.compile(r"(?:.*\s)?(\w+) \.{2,} ?(\S+?),?\s*", re.ASCII)
+_ARGUMENT = re.compile(r"(?:.*\s)?(\w+) \.{2,} ?([^\s.]\S*?),?\s*", re.ASCII)
 _NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
 _CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
 _MAXTEXT_ARGUMENT = re.compile(r".*\bConfig param (\w+): (\S+)\s*", re.ASCII)

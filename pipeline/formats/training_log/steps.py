@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelake.kernels.numbers import Longs
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,25 @@ class Printed:
     fine: bool = False
     time_ns: int | None = None
     resets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times that neighbouring records print, and when; no date is NaT, no time 0."""
+
+    at: npt.NDArray[np.datetime64]
+    fine: npt.NDArray[np.bool_]
+    time_ns: Longs
+    resets: bool
+
+    def __getitem__(self, part: slice) -> Times:
+        return Times(self.at[part], self.fine[part], self.time_ns[part], self.resets)
+
+    @property
+    def each(self) -> Iterator[Printed]:
+        """Yield the times of each record."""
+        every = zip(self.at.tolist(), self.fine.tolist(), self.time_ns.tolist(), strict=True)
+        return (Printed(*one, self.resets) for one in every)
 
 
 class Steps:
@@ -60,6 +86,35 @@ class Steps:
             "time_basis": self._basis,
         }
 
+    def take_alike(self, steps: Longs, times: Times) -> dict[str, list[Any]]:
+        """Return the same columns of records that go on as those before, none from another one on.
+
+        Such a one, as a copy, or a first one after a gap, is to be taken alone. Of what the others
+        say nothing but their times can change which steps they cover.
+        """
+        gap, covered = self._gap, self._covered
+        count = 0
+        if (
+            gap is not None
+            and covered == min(gap, self.interval or gap)
+            and self._basis != "includes_first"
+        ):
+            goes_on = np.diff(steps, prepend=self.last) == gap
+            if covered == gap and not times.resets:
+                goes_on &= ~self._count_again(covered, times)
+            count = steps.size if goes_on.all() else int(goes_on.argmin())
+        if count:
+            last = count - 1
+            at, time_ns = times.at[last].item(), int(times.time_ns[last])
+            self._before = Printed(at, bool(times.fine[last]), time_ns, times.resets)
+            self._copy, self.last = 0, int(steps[last])
+        return {
+            "step": steps[:count].tolist(),
+            "copy": [0] * count,
+            "batches_covered": [covered] * count,
+            "time_basis": [self._basis] * count,
+        }
+
     def _next(self, step: int, printed: Printed) -> None:
         gap = step - self.last if step > self.last >= 0 else None
         if gap is None:
@@ -96,16 +151,42 @@ class Steps:
         if covered is None or self._basis == "includes_first" or covered != gap:
             return second
         between = (printed.at - before.at).total_seconds()
-        own = covered * printed.time_ns / 1e9
+        own, earlier = covered * printed.time_ns / 1e9, (known or 0) * before.time_ns / 1e9
         fine = before.fine and printed.fine
         if known is None:  # the log begins within its job
             return second and not (fine and abs(between - own) <= 0.01 * own)
-        earlier = known * before.time_ns / 1e9
         both = own * (covered + known) / covered
-        if abs(both - earlier - own) <= 0.01 * own:
-            return False  # the steps before were as fast: it makes no difference
-        unit = 0.0 if fine else 1.0
-        off_own, off_both = abs(between - own), abs(between + earlier - both)
         if second:
-            return not (off_own < off_both and off_own <= 0.02 * between + unit)
-        return off_both <= 0.005 * both + unit and off_own > 0.05 * between + 2 * unit
+            off_own, off_both = abs(between - own), abs(between + earlier - both)
+            differs = abs(both - earlier - own) > 0.01 * own
+            return differs and not (off_own < off_both and off_own <= 0.02 * between + (not fine))
+        return bool(_is_mean_of_both(between, own, earlier, both, not fine))
+
+    def _count_again(self, covered: int, times: Times) -> npt.NDArray[np.bool_]:
+        """Tell the same of each of several records, none of which is the second of a job."""
+        before = self._before
+        at = np.concatenate([np.array([before.at], times.at.dtype), times.at])
+        time_ns = np.concatenate([[before.time_ns or 0], times.time_ns])
+        fine = np.concatenate([[before.fine], times.fine])
+        known = ~np.isnat(at) & (time_ns > 0)
+        between = np.diff(at).astype(np.int64) / 1e6
+        each = covered * time_ns / 1e9
+        coarse = ~(fine[1:] & fine[:-1])
+        both = each[1:] * (covered + covered) / covered
+        of_both = _is_mean_of_both(between, each[1:], each[:-1], both, coarse)
+        counts: npt.NDArray[np.bool_] = known[1:] & known[:-1] & of_both
+        return counts
+
+
+def _is_mean_of_both(between: Any, own: Any, earlier: Any, both: Any, coarse: Any) -> Any:
+    """Tell whether the mean of a record is that of its steps and those of the record before.
+
+    Args:
+        between: Seconds from that record to this one.
+        own, earlier: Seconds that the steps of each took, if either mean is of its steps alone.
+        both: Those of all these steps, if it is not.
+        coarse: Dates are in whole seconds.
+    """
+    differs = abs(both - earlier - own) > 0.01 * own  # else the steps before were as fast
+    both_fit = abs(between + earlier - both) <= 0.005 * both + coarse
+    return differs & both_fit & (abs(between - own) > 0.05 * between + 2 * coarse)

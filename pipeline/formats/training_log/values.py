@@ -53,7 +53,7 @@ class StepLines(ABC):
 STAMP = "[0-9]{4}[-/]?[0-9]{2}[-/]?[0-9]{2}[ T,][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,6})?"
 """Expression of a time of day with its date."""
 _STAMP = re.compile(STAMP)
-_WHOLE_SECONDS = len("2026-05-09 12:00:00")
+WHOLE_SECONDS = len("2026-05-09 12:00:00")
 # Days as 05/11/2026: nanotron, in front of the level and the ranks, and examples of Hugging Face.
 DAY = (
     r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})"
@@ -291,4 +291,4 @@ def logged_at(text: str) -> tuple[datetime | None, bool]:
 def printed_time(stamp: str | None) -> tuple[datetime | None, bool]:
     """Return a time of day as it is printed, and whether it has fractions of a second."""
     time = stamp_of(stamp.replace("/", "-")) if stamp else None
-    return time, stamp is not None and time is not None and len(stamp) > _WHOLE_SECONDS
+    return time, stamp is not None and time is not None and len(stamp) > WHOLE_SECONDS

@@ -116,12 +116,14 @@ def log(noise: random.Random) -> str:
     """Return the log of a job: records with gaps, restarts, dates and sizes, and other lines."""
     dates = noise.choice(["", "%Y-%m-%d %H:%M:%S ", "2026-01-01 00:00:00 [%Y/%m/%d %H:%M:%S.%f] "])
     gap, step, at, batch, total = noise.choice([1, 1, 5, 100]), 0, START, 512, 90_000
+    interval = noise.choice([gap, gap, 1, 2 * gap])
     lines = noise.sample(
-        ["using world size: 8, data-parallel size: 4", f"  log_interval ........... {gap}"],
+        ["using world size: 8, data-parallel size: 4", f"  log_interval ........... {interval}"],
         noise.randint(0, 2),
     )
     for _ in range(noise.randint(3, 150)):
         step = max(0, step + gap * noise.choice([1] * 60 + [-3, -1, 0, 2]))
+        gap = noise.choice([gap] * 80 + [1, 5])
         ms = noise.gauss(1500, 20) * noise.choice([1] * 50 + [2])
         at += timedelta(milliseconds=ms * gap + noise.choice([0] * 50 + [90_000]))
         batch += noise.choice([0] * 80 + [64])
@@ -148,6 +150,7 @@ def log(noise: random.Random) -> str:
                         "using world size: 16, data-parallel size: 8",
                         " Step Time : 1.5s GPU utilization: 300.5MODEL_TFLOP/s/GPU",
                         "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+                        f"  log_interval ........... {noise.choice([1, 5, gap])}",
                     ]
                 )
             )
