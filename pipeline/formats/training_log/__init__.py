@@ -204,10 +204,8 @@ class _Reader:
         self._steps.interval = self._job.interval
         found = self._steps.take_alike(alike.steps[place:stop], alike.times[place:stop])
         if not found["step"]:
-            stop = place + 1
-            (printed,) = alike.times[place:stop].each
-            (step,) = alike.steps[place:stop].tolist()
-            found = {name: [one] for name, one in self._steps.take(step, printed).items()}
+            alone = self._steps.take(int(alike.steps[place]), alike.times.of(place))
+            found = {name: [value] for name, value in alone.items()}
         stop = place + len(found["step"])
         self._batches.update(alike.batches[place:stop])
         if alike.totals is not None:

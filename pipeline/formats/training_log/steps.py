@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -43,11 +42,10 @@ class Times:
     def __getitem__(self, part: slice) -> Times:
         return Times(self.at[part], self.fine[part], self.time_ns[part], self.resets)
 
-    @property
-    def each(self) -> Iterator[Printed]:
-        """Yield the times of each record."""
-        every = zip(self.at.tolist(), self.fine.tolist(), self.time_ns.tolist(), strict=True)
-        return (Printed(*one, self.resets) for one in every)
+    def of(self, place: int) -> Printed:
+        """Return those of a record."""
+        at, time_ns = self.at[place].item(), int(self.time_ns[place])
+        return Printed(at, bool(self.fine[place]), time_ns, self.resets)
 
 
 class Steps:
@@ -87,10 +85,10 @@ class Steps:
         }
 
     def take_alike(self, steps: Longs, times: Times) -> dict[str, list[Any]]:
-        """Return the same columns of records that go on as those before, none from another one on.
+        """Return the same columns of records that go on as those before.
 
-        Such a one, as a copy, or a first one after a gap, is to be taken alone. Of what the others
-        say nothing but their times can change which steps they cover.
+        They end before the first that does not, as a copy or one after a gap, which is to be taken
+        alone. Of what the others say nothing but their times can change which steps they cover.
         """
         gap, covered = self._gap, self._covered
         count = 0
@@ -104,10 +102,8 @@ class Steps:
                 goes_on &= ~self._count_again(covered, times)
             count = steps.size if goes_on.all() else int(goes_on.argmin())
         if count:
-            last = count - 1
-            at, time_ns = times.at[last].item(), int(times.time_ns[last])
-            self._before = Printed(at, bool(times.fine[last]), time_ns, times.resets)
-            self._copy, self.last = 0, int(steps[last])
+            self._copy, self.last = 0, int(steps[count - 1])
+            self._before = times.of(count - 1)
         return {
             "step": steps[:count].tolist(),
             "copy": [0] * count,
