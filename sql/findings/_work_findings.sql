@@ -53,7 +53,8 @@ SELECT
         CASE WHEN p.host = q.host THEN format(' (within host {})', p.host)
             ELSE coalesce(format(' (host {} to {})', p.host, q.host), '')
         END,
-        l.collective, coalesce(format(' of {} bytes', l.size_bytes), ''), l.time_ms, l.calls, ratio(l.time_ms, l.like_ms), l.like_ms
+        l.collective, coalesce(format(' of {} bytes', l.size_bytes), ''),
+        l.time_ms, l.calls, ratio(l.time_ms, l.like_ms), l.like_ms
     ) AS evidence,
     least(1, ratio(l.lost_ms, s.step_p50_ms)) AS lost_ratio,
     'link' AS cause,
