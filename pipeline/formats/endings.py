@@ -172,12 +172,12 @@ class Ending:
 
     @property
     def is_of_launcher(self) -> bool:
-        """Whether it is known that a process has failed, and nothing of why."""
+        """Return whether it is known that a process has failed, and nothing of why."""
         return self.kind in _FAILURES and not (self._error or self._survived)
 
     @property
     def is_of_scheduler(self) -> bool:
-        """Whether a scheduler said that it ended the job."""
+        """Return whether a scheduler said that it ended the job."""
         return self.kind is not None and _SCHEDULER.search(self._text) is not None
 
     def read(self, text: str) -> None:

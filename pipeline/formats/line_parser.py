@@ -135,6 +135,8 @@ class LineParser:
         self._source_id = -1
         self._carried: dict[int, pl.DataFrame] = {}  # by kind: what the last such line says
         self._records: list[RecordRows] = []  # whose columns are not made yet
+        # Of a table of which other rows are ready none can be held back.
+        self._holds = run.together and not any(isinstance(kind, Row) for kind in fmt.lines)
         self._ready: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def feed(self, chunk: Chunk) -> None:
@@ -151,9 +153,11 @@ class LineParser:
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Return the rows that are ready, by table."""
-        if not self._run.together:
-            self._make()
         ready, self._ready = self._ready, defaultdict(list)
+        if not self._holds:
+            records, self._records = self._records, []
+            for table, batch in make([records]).items():
+                ready[table].append(batch)
         return ready
 
     def finish(self) -> RunFacts:
@@ -162,17 +166,10 @@ class LineParser:
         if self._reader is None:
             return RunFacts()
         facts = self.format.join([*self._found, self._reader.finish()])
-        counts = sum((rows.counts for rows in self._records), Counter())
-        if not self._run.together or counts.keys() & self._ready.keys():
-            self._make()
+        if not self._holds:
             return facts
+        counts = sum((rows.counts for rows in self._records), Counter())
         return dataclasses.replace(facts, held=Held(counts, self._records, make))
-
-    def _make(self) -> None:
-        """Make the columns of the reader's rows."""
-        records, self._records = self._records, []
-        for table, batch in make([records]).items():
-            self._ready[table].append(batch)
 
     def _pieces(self, chunk: Chunk, span: Span, ends: Longs) -> Iterator[_Piece]:
         """Yield the lines of a span, at least one piece; one that was cut is no line."""

@@ -114,9 +114,9 @@ class ManyLines:
         own = self._reader.take(search.alike, place, min(int(search.stops[place]), place + most))
         if own is None:
             return 0
+        count = len(next(iter(own.values())))
         for name, values in own.items():
             taken.own[name] += values
-            count = len(values)
         taken.lines.extend(self._numbers[line : line + count].tolist())
         taken.places.extend(range(place, place + count))
         return count

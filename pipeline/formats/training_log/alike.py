@@ -71,7 +71,7 @@ class Records(Alike):
 
     @functools.cached_property
     def times(self) -> Times:
-        """What each says of time."""
+        """Return what each says of time."""
         dates = self.dates.str.replace_all("/", "-", literal=True).str.replace(",([0-9]+)$", ".$1")
         at = None
         if dates.str.contains(_PLAIN_DATE).all():
@@ -86,7 +86,7 @@ class Records(Alike):
 
     @functools.cached_property
     def batches(self) -> Sequence[int]:
-        """Global batch size that each says; none if they do not."""
+        """Return the global batch size that each says; none if they do not."""
         found = self.values.get("global_batch_size")
         return [] if found is None else found.to_list()
 

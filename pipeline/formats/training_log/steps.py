@@ -147,11 +147,11 @@ class Steps:
         if covered is None or self._basis == "includes_first" or covered != gap:
             return second
         between = (printed.at - before.at).total_seconds()
-        own, earlier = covered * printed.time_ns / 1e9, (known or 0) * before.time_ns / 1e9
+        own = covered * printed.time_ns / 1e9
         fine = before.fine and printed.fine
         if known is None:  # the log begins within its job
             return second and not (fine and abs(between - own) <= 0.01 * own)
-        both = own * (covered + known) / covered
+        earlier, both = known * before.time_ns / 1e9, own * (covered + known) / covered
         if second:
             off_own, off_both = abs(between - own), abs(between + earlier - both)
             differs = abs(both - earlier - own) > 0.01 * own
@@ -164,13 +164,12 @@ class Steps:
         at = np.concatenate([np.array([before.at], times.at.dtype), times.at])
         time_ns = np.concatenate([[before.time_ns or 0], times.time_ns])
         fine = np.concatenate([[before.fine], times.fine])
-        known = ~np.isnat(at) & (time_ns > 0)
+        timed = ~np.isnat(at) & (time_ns > 0)
         between = np.diff(at).astype(np.int64) / 1e6
         each = covered * time_ns / 1e9
-        coarse = ~(fine[1:] & fine[:-1])
-        both = each[1:] * (covered + covered) / covered
-        of_both = _is_mean_of_both(between, each[1:], each[:-1], both, coarse)
-        counts: npt.NDArray[np.bool_] = known[1:] & known[:-1] & of_both
+        own, earlier, coarse = each[1:], each[:-1], ~(fine[1:] & fine[:-1])
+        of_both = _is_mean_of_both(between, own, earlier, 2 * own, coarse)
+        counts: npt.NDArray[np.bool_] = timed[1:] & timed[:-1] & of_both
         return counts
 
 
