@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tests.tiny_lakes import Rows, commit_run
+from tests.tiny_lakes import Rows, commit_runs
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
 
@@ -101,7 +101,6 @@ def link_run() -> Rows:
 
 def make(root: Path, runs: dict[str, Rows]) -> Lake:
     lake = Lake.create(root)
-    for run_id, rows in runs.items():
-        commit_run(lake, run_id, rows)
+    commit_runs(lake, runs)
     build(lake)
     return lake

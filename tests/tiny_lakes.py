@@ -37,23 +37,42 @@ def commit_run(
         schema_version: What the manifest says of it.
         lacking: Columns that its part files do not have.
     """
-    staged: dict[str, Path] = {}
-    parts: dict[str, tuple[str, ...]] = {}
-    with lake.staging("test") as folder:
+    commit_runs(lake, {run_id: rows}, schema_version=schema_version, lacking=lacking)
+
+
+def commit_runs(
+    lake: Lake,
+    runs: Mapping[str, Rows],
+    *,
+    schema_version: int | None = None,
+    lacking: Collection[str] = (),
+) -> None:
+    """Commits runs at once, the rows of a table in one part, as an ingest of small runs does."""
+    by_table: dict[str, list[dict[str, Any]]] = {}
+    for run_id, rows in sorted(runs.items()):
         for table, given in rows.items():
+            told = ({"run_id": run_id, **with_meanings(table, row)} for row in given)
+            by_table.setdefault(table, []).extend(told)
+    group = min(runs)
+    staged: dict[str, Path] = {}
+    finals: dict[str, str] = {}
+    with lake.staging("test") as folder:
+        for table, given in by_table.items():
             part = folder / f"{table}.parquet"
             schema = pa.schema(f.with_nullable(True) for f in tables()[table].part_schema)
-            full = [{"run_id": run_id, **with_meanings(table, row)} for row in given]
-            table_rows = pa.Table.from_pylist(full, schema=schema)
+            table_rows = pa.Table.from_pylist(given, schema=schema)
             kept = [name for name in schema.names if name not in lacking]
             pq.write_table(table_rows.select(kept), part)
             content = hashlib.sha256(part.read_bytes()).hexdigest()[:16]
-            final = f"{table}/{partition_of('tiny', None)}/part-{content}.parquet"
-            staged[final], parts[table] = part, (final,)
-        generation = hashlib.sha256(repr(sorted(staged)).encode()).hexdigest()[:16]
+            finals[table] = f"{table}/{partition_of('tiny', None)}/part-{content}.parquet"
+            staged[finals[table]] = part
         options = {} if schema_version is None else {"schema": schema_version}
-        entry = RunEntry(run_id, run_id, generation, parts, options=options)
-        lake.commit_all([Change(run_id, [entry], staged)])
+        entries = []
+        for run_id, rows in runs.items():
+            parts = {table: (finals[table],) for table in rows}
+            generation = hashlib.sha256(repr(sorted(parts.values())).encode()).hexdigest()[:16]
+            entries.append(RunEntry(run_id, group, generation, parts, options=options))
+        lake.commit_all([Change(group, entries, staged)])
 
 
 def with_meanings(table: str, row: Mapping[str, Any]) -> dict[str, Any]:

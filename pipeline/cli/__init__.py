@@ -11,7 +11,7 @@ from contextvars import Context
 from tracelake.base.errors import TracelakeError, exit_code_of, expected
 from tracelake.base.signals import end_if_abandoned, listening
 from tracelake.cli import ask, jobs, keep, look, synth
-from tracelake.cli.app import app
+from tracelake.cli.app import app, app_of
 from tracelake.cli.steps import open_console
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth"]
@@ -44,7 +44,7 @@ def _run() -> None:
         del os.environ["COLUMNS"]
     try:
         with listening():
-            app()
+            app_of(sys.argv[1:])()
     except Exception as error:  # noqa: BLE001 - whatever is not expected here is a bug
         known = expected(error)
         if known is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import functools
 import inspect
@@ -17,6 +18,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from tracelake.base.errors import PIPE_CLOSED, TracelakeError, UsageError, exit_code_of
 from tracelake.base.memory_limit import check_address_space
@@ -114,6 +117,23 @@ app = typer.Typer(
 )
 command = functools.partial(app.command, cls=_Command)
 """Registers a command: `@command(epilog="Example: ...")`."""
+
+
+def app_of(words: Sequence[str]) -> typer.Typer:
+    """Return the application for a command line; of commands it has the called one alone.
+
+    To build all of them takes 40 ms, a seventh of what `tracelake runs` takes.
+    """
+    called = [known for known in app.registered_commands if [_name_of(known)] == [*words[:1]]]
+    if not called:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands = called
+    return alone
+
+
+def _name_of(known: CommandInfo) -> str:
+    return known.name or get_command_name(getattr(known.callback, "__name__", ""))
 
 
 def _version(wanted: bool) -> None:

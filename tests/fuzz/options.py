@@ -238,7 +238,6 @@ def _option(name: str, flags: Sequence[str], hint: Any) -> _Option:
     return _Option(name, flags, type_, several)
 
 
-# Typer makes it anew for each command line, which takes as long as the rest of most.
 _APPLICATION = get_command(app)
 COMMANDS = _commands()
 
@@ -363,7 +362,6 @@ class Place:
             with (
                 mock.patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2]),
                 mock.patch.object(sys, "argv", ["tracelake", *given]),
-                mock.patch("typer.main.get_command", return_value=_APPLICATION),
                 mock.patch("tracelake.cli.end_if_abandoned"),
             ):
                 main()

@@ -22,7 +22,7 @@ import pytest
 from tests.conftest import Command
 from tests.lakes import asked, ingest_and_build
 from tests.report_lakes import MS, make, trace_run
-from tests.tiny_lakes import Rows, commit_run, log_run
+from tests.tiny_lakes import Rows, commit_run, commit_runs, log_run
 from tests.traces import plan, trace, trace_name, write
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
@@ -397,8 +397,7 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
     torn = trace_run(complete=False, ranks_expected=8, world_size=8, config="torn")
     runs = {"undated": trace_run(slow=1.5), "torn": torn}
     lake = Lake.create(tmp_path / "lake")
-    for run_id, rows in runs.items():
-        commit_run(lake, run_id, rows)
+    commit_runs(lake, runs)
     more = write(tmp_path / "in", {"plan.txt": plan()})
     ended = tracelake("run", more, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
     for said, run in (

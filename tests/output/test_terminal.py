@@ -23,7 +23,7 @@ from rich.cells import cell_len
 from tests.conftest import Command
 from tests.lakes import ingest_and_build
 from tests.report_lakes import MS, make, trace_run
-from tests.tiny_lakes import commit_run
+from tests.tiny_lakes import commit_run, commit_runs
 from tests.traces import plan, write
 from tracelake.base.text import name_lake
 from tracelake.lake.store import Lake
@@ -697,8 +697,7 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
     }
     undated = {f"undated{n}": trace_run(slow=1.5, config=f"u{n}") for n in range(4)}
     root = tmp_path / "a lake"
-    for run_id, rows in {**jobs, **undated}.items():
-        commit_run(Lake.create(root), run_id, rows)
+    commit_runs(Lake.create(root), {**jobs, **undated})
     archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3, declared=5)))
     ended = tracelake("run", archive, "--lake", root).out.splitlines()
     lake = f"'{root}'"  # to be pasted into a shell

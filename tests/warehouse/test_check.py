@@ -22,7 +22,15 @@ from tests.lakes import (
     ingest_and_build,
     run_ingest,
 )
-from tests.tiny_lakes import OPTIONS, Rows, commit_run, drop_run, log_run, source_record
+from tests.tiny_lakes import (
+    OPTIONS,
+    Rows,
+    commit_run,
+    commit_runs,
+    drop_run,
+    log_run,
+    source_record,
+)
 from tests.traces import plan, write
 from tracelake.base.errors import ContractError
 from tracelake.lake.manifest import Change
@@ -149,8 +157,7 @@ BROKEN: dict[str, tuple[Rows, str, str]] = {
 def broken(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
     """What is found in a lake with all of them, each in a run of its name."""
     lake = Lake.create(tmp_path_factory.mktemp("broken") / "lake")
-    for run_id, (rows, _, _) in BROKEN.items():
-        commit_run(lake, run_id, rows)
+    commit_runs(lake, {run_id: rows for run_id, (rows, _, _) in BROKEN.items()})
     build(lake)
     return check_lake(lake)
 

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.tiny_lakes import commit_run, log_run
+from tests.tiny_lakes import commit_run, commit_runs, log_run
 from tracelake.base.errors import UsageError
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
@@ -34,8 +34,10 @@ DATES = {
 @pytest.fixture(scope="module")
 def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     lake = Lake.create(tmp_path_factory.mktemp("names") / "lake")
-    for run_id, date in DATES.items():
-        commit_run(lake, run_id, log_run(steps=2, run_date=date, label=LABELS.get(run_id)))
+    dated = DATES.items()
+    commit_runs(
+        lake, {run: log_run(steps=2, run_date=date, label=LABELS.get(run)) for run, date in dated}
+    )
     build(lake)
     with open_warehouse(lake) as opened:
         yield opened
