@@ -158,17 +158,12 @@ def _read(con: duckdb.DuckDBPyConnection, section: Section, limit: int) -> dict[
     rows = page_rows(
         con,
         f"""
-        WITH found AS (
-            SELECT * FROM ({shape.source or f'FROM "{section.name}"'})
-            SEMI JOIN {PAGE_RUNS} USING (run_id)
-        ),
-        picked AS (
-            FROM found
-            QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY {shape.pick or shape.order})
-                <= {limit}
-        ),
-        counts AS (SELECT run_id, count(*) AS "_rows" FROM found GROUP BY run_id)
-        FROM picked JOIN counts USING (run_id) ORDER BY run_id, {shape.order}
+        SELECT *, count(*) OVER (PARTITION BY run_id) AS "_rows"
+        FROM ({shape.source or f'FROM "{section.name}"'})
+        SEMI JOIN {PAGE_RUNS} USING (run_id)
+        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY {shape.pick or shape.order})
+            <= {limit}
+        ORDER BY run_id, {shape.order}
         """,
     )
     return grouped(rows)
