@@ -100,6 +100,8 @@ _KINDS = {
 _ERROR = r"[\w.]*(?:Error|Exception): "
 _BARE = r"[\w.]+(?:Error|Exception)\s*"  # of an error without a message
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
+UNCAUGHT = "Traceback (most recent call last):"
+"""Heading of the errors with which a process ends."""
 _HEADING = r"Traceback \(most recent call last\)"
 _TRACEBACK = rf"(?:{_HEADING}:|[╭+][─-]+ {_HEADING} [─-]+[╮+])\s*"  # the second is of Rich
 # What stands above a traceback that ends no process, and between those of one cause.

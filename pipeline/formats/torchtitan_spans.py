@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tracelake.formats import FileFacts, RunFacts, first_text
-from tracelake.formats.endings import Ending, first_cause
+from tracelake.formats.endings import UNCAUGHT, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
 from tracelake.formats.starts import runs_of, stamp_of
@@ -45,7 +45,10 @@ class _Reader:
     def __init__(self, facts: FileFacts) -> None:
         del facts
         self._ranks: set[int] = set()
-        self._ending = Ending()  # of the error with which spans ended, if no step did after it
+        # Of the error with which spans ended, if none did without one after it.
+        self._ending = Ending()
+        self._failed = ""  # the span that it ends
+        self._broken = False
 
     def read(self, text: str) -> Rows | str:
         try:
@@ -55,16 +58,22 @@ class _Reader:
         name = event.get("log_type_name")
         if not isinstance(name, str) or not name.isprintable():
             return _BROKEN
-        if name.endswith("_error"):
-            self._ending.read(str(event.get("event_name")))
+        if name.endswith("_error") and event.get("task_name") is None:
+            self._read_error(name, str(event.get("message")))
         span = name.removesuffix("_end")
         if span == name:
+            return []
+        if span == self._failed:  # its time is that until the error
+            self._failed = ""
             return []
         rank, step, host = _size(event, "global_rank"), _size(event, "step"), event.get("host_name")
         time_ns = rounded_ns(str(event.get("value")), 6)
         if rank is None or time_ns < 0:
             raise BadValueError(text)
         self._ranks.add(rank)
+        survived, self._broken = self._broken, False
+        if survived:
+            self._ending = Ending()
         timing = {
             "rank": rank,
             "host": host if isinstance(host, str) and host.isprintable() else None,
@@ -75,9 +84,9 @@ class _Reader:
             "duration_ns": time_ns,
             "clock": "host",
         }
-        if span != "step" or step is None:
+        # A step that survived an error is none, as where the data came to their end.
+        if span != "step" or step is None or survived:
             return [("timings", timing)]
-        self._ending = Ending()
         record = {
             "step": step,
             "batches_covered": 1,
@@ -87,10 +96,18 @@ class _Reader:
         }
         return [("train_steps", record), ("timings", timing)]
 
+    def _read_error(self, name: str, message: str) -> None:
+        """Keep what a span ended with: `[step 4] step_error: TYPE: TEXT`."""
+        self._failed = name.removesuffix("_error")
+        self._broken = True
+        for line in (UNCAUGHT, message.partition(f"{name}: ")[2].partition("\n")[0].rstrip(": ")):
+            self._ending.read(line)
+
     def finish(self) -> RunFacts:
-        cause = self._ending.attributes(None)
         return RunFacts(
-            ranks=frozenset(self._ranks), ended=False if cause else None, attributes=cause
+            ranks=frozenset(self._ranks),
+            ended=False if self._broken else None,
+            attributes=self._ending.attributes(None),
         )
 
 
@@ -98,7 +115,8 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
     """Return the facts of a run of several ranks: what ended one of them ended the job."""
     ranks = frozenset[int]().union(*(facts.ranks or () for facts in found))
     cause = first_cause(facts.attributes for facts in found)
-    return RunFacts(ranks=ranks, ended=False if cause else None, attributes=cause)
+    ended = False if any(facts.ended is False for facts in found) else None
+    return RunFacts(ranks=ranks, ended=ended, attributes=cause)
 
 
 def _size(event: Mapping[str, Any], key: str) -> int | None:
@@ -113,7 +131,7 @@ def _size(event: Mapping[str, Any], key: str) -> int | None:
 FORMAT = LineFormat(
     name="torchtitan_spans",
     doc="Structured logs of torchtitan: spans on the host, a file of JSON lines per rank.",
-    version=2,
+    version=3,
     heading=_HEADING,
     facts=_facts,
     group=functools.partial(runs_of, job_of=lambda f: (PurePosixPath(f.path).parent, f.stem)),

@@ -8,35 +8,68 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import asked
+from tests.lakes import asked, rows
 from tests.traces import write
 
-_ERROR = "RuntimeError: CUDA out of memory"
+_NAME = "training.global_rank_{}.20261127-10050{}-ab2c.jsonl"
 
 
-def span(rank: int, step: int, name: str, said: str = "train_step", value: float = 9.5) -> str:
+def span(rank: int, step: int, name: str, said: str = "", value: float | None = 9.5) -> str:
     line = {"rank": rank, "global_rank": rank, "source": "training", "host_name": "n0"}
-    line |= {"step": step, "log_type": "event", "log_type_name": name, "event_name": said}
-    return json.dumps(line | {"value": value})
+    line |= {"step": step, "log_type": "event", "log_type_name": name, "event_name": None}
+    line |= {} if value is None else {"value": value}
+    return json.dumps(line | {"message": f"[step {step}] {name}{said}"}) + "\n"
 
 
+def failed(rank: int, step: int, name: str, error: str) -> str:
+    """Return how torchtitan ends a span with an error: with that, then as any other."""
+    end = span(rank, step, f"{name}_end", " took 1.20 ms", 1.2)
+    return span(rank, step, f"{name}_error", f": {error}", None) + end
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "cause"),
+    [
+        ("OutOfMemoryError: CUDA out of memory\nSee docs", "CUDA out of memory", "out of memory"),
+        ("AssertionError: ", "AssertionError", "error"),
+    ],
+)
 @pytest.mark.parametrize("went_on", [False, True])
 def test_a_rank_that_ends_with_an_error_says_what_ended_the_job(
-    went_on: bool, tracelake: Command, tmp_path: Path
+    went_on: bool, error: str, said: str, cause: str, tracelake: Command, tmp_path: Path
 ) -> None:
     for rank in range(2):
-        lines = [span(rank, step, "step_end") for step in range(1, 4)]
+        text = "".join(span(rank, step, "step_end") for step in range(1, 4))
         if rank == 1:
-            lines += [span(rank, 4, name, _ERROR) for name in ("fwd_bwd_error", "step_error")]
-            lines += [span(rank, 5, "step_end")] * went_on
-        name = f"training.global_rank_{rank}.20261127-10050{rank}-ab2c.jsonl"
-        write(tmp_path / "in", {name: "".join(f"{line}\n" for line in lines)})
+            text += "".join(failed(rank, 4, name, error) for name in ("fwd_bwd", "step"))
+            text += span(rank, 5, "step_end") * went_on
+        write(tmp_path / "in", {_NAME.format(rank, rank): text})
     lake = tmp_path / "lake"
     done = tracelake("run", tmp_path / "in", "--lake", lake, "--fail-on", "incomplete")
     assert done.code == (0 if went_on else 5), done.err
     found = asked(tracelake, lake, "SELECT evidence, cause FROM findings")
     wanted = {
-        "evidence": "The run is incomplete: its log ends with CUDA out of memory.",
-        "cause": "out of memory",
+        "evidence": f"The run is incomplete: its log ends with {said}.",
+        "cause": cause,
     }
     assert found == ([] if went_on else [wanted])
+    assert 4 not in [step for (step,) in rows(lake, "train_steps", "step")]
+
+
+def test_data_that_came_to_their_end_are_no_failure(tracelake: Command, tmp_path: Path) -> None:
+    """The step in which that shows was cancelled."""
+    text = "".join(span(0, step, "step_end") for step in range(1, 4))
+    text += failed(0, 4, "fetching_batch", "DataloaderExhaustedError: ") + span(0, 4, "step_end")
+    write(tmp_path / "in", {_NAME.format(0, 0): text})
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake, "--fail-on", "incomplete").code == 0
+    assert rows(lake, "train_steps", "step", "ORDER BY step") == [(1,), (2,), (3,)]
+
+
+def test_an_error_of_one_task_of_several_ends_no_job(tracelake: Command, tmp_path: Path) -> None:
+    text = "".join(span(0, step, "train_step_end") for step in range(1, 4))
+    error = json.loads(span(0, 3, "engine_loop_error", ": CancelledError: ", None))
+    text += json.dumps(error | {"task_name": "Task-7"}) + "\n"
+    write(tmp_path / "in", {_NAME.format(0, 0): text})
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake, "--fail-on", "incomplete").code == 0
