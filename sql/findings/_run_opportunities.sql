@@ -55,24 +55,11 @@ exposed AS (
         ratio(
             ordered_sum(b.in_op_comm_ms - b.in_op_overlap_ms - coalesce(b.in_op_wait_ms, 0)),
             ordered_sum(b.window_ms)
-        ) AS exposed_ratio,
-        'Synchronous collectives inside forward and backward take {:.1f} % of the pipeline window.' AS seen,
-        'Overlap the collectives inside forward and backward with compute, or make their groups smaller.'
-            AS change
+        ) AS exposed_ratio
     FROM rank_bubbles AS b
     JOIN step_stats AS s USING (run_id, step)
     WHERE NOT s.warmup
     GROUP BY b.run_id
-    UNION ALL
-    SELECT
-        d.run_id,
-        ratio(ordered_sum(d.exposed_comm_ms), ordered_sum(d.window_ms)),
-        'Communication that no kernel hides, waiting for other ranks included, takes {:.1f} % of the step.',
-        'Overlap communication with compute; where ranks wait for one, mend that: tracelake ask last_to_arrive'
-    FROM device_steps AS d
-    JOIN step_stats AS s USING (run_id, step)
-    WHERE NOT s.warmup AND s.step_ms IS NOT NULL
-    GROUP BY d.run_id
 )
 SELECT
     run_id, 'split' AS kind, gain_ratio, change,
@@ -113,7 +100,12 @@ SELECT
 FROM schedules
 UNION ALL
 SELECT
-    run_id, 'exposed_communication', exposed_ratio, change, 'bound',
-    format(seen, 100 * exposed_ratio)
+    run_id, 'exposed_communication', exposed_ratio,
+    'Overlap the collectives inside forward and backward with compute, or make their groups smaller.',
+    'bound',
+    format(
+        'Synchronous collectives inside forward and backward take {:.1f} % of the pipeline window.',
+        100 * exposed_ratio
+    )
 FROM exposed
 WHERE exposed_ratio >= 0.15
