@@ -7,9 +7,11 @@
 -- @column slowdown DOUBLE | Median over steps.
 -- @column since_step INTEGER | As in straggler_ranks.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
--- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, or `all_kernels`: median over steps of own time over the peers'; the one that exceeds its peers by more over all steps first.
+-- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, or `all_kernels`: median of own time over the peers', over the slow steps where these are half of all or more, else over all; the one that exceeds its peers by more over all steps first.
 WITH compared AS (
-    SELECT s.*, t.step_ms
+    SELECT
+        s.*, t.step_ms,
+        bool_or(s.slow AND s.in_verdict) OVER (PARTITION BY s.run_id, s.rank, s.step) AS slow_step
     FROM straggler_steps AS s
     LEFT JOIN step_stats AS t ON t.run_id = s.run_id AND t.step = s.step
     WHERE s.slowdown IS NOT NULL AND NOT s.warmup
@@ -33,12 +35,15 @@ verdicts AS (
 ),
 ops_compared AS (
     SELECT
-        run_id, rank, op, kind,
-        median(slowdown) AS slowdown,
-        ordered_sum(excess_ms) AS excess_ms
-    FROM compared
-    WHERE kind IN ('forward', 'backward', 'all_kernels')
-    GROUP BY run_id, rank, op, kind
+        c.run_id, c.rank, c.op, c.kind,
+        coalesce(
+            median(c.slowdown) FILTER (c.slow_step AND 2 * v.slow_steps >= v.steps), median(c.slowdown)
+        ) AS slowdown,
+        ordered_sum(c.excess_ms) AS excess_ms
+    FROM compared AS c
+    LEFT JOIN verdicts AS v USING (run_id, rank)
+    WHERE c.kind IN ('forward', 'backward', 'all_kernels')
+    GROUP BY c.run_id, c.rank, c.op, c.kind
 ),
 by_op AS (
     SELECT

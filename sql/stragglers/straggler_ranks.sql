@@ -20,7 +20,7 @@
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
 -- @column slowest_op VARCHAR | The forward or the backward step, whichever exceeds its peers by more; all_kernels in a trace without passes.
 -- @column slowest_kind VARCHAR | What slowest_op does: forward, backward or all_kernels.
--- @column forward_slowdown DOUBLE | Own time of forward steps over the median of the peers, median over steps; NULL where it was not compared.
+-- @column forward_slowdown DOUBLE | Own time of forward steps over the median of the peers: the median over the slow steps where these are half of all or more, else over all; NULL where it was not compared.
 -- @column backward_slowdown DOUBLE | The same of backward steps.
 WITH ranks AS (
     SELECT s.run_id, s.rank, min(s.stage) AS stage, coalesce(r.simulated, false) AS simulated
@@ -100,7 +100,7 @@ SELECT
                     ', but another rank was slower in {} of them', j.slow_steps - j.culprit_steps
                 )
             END,
-            CASE WHEN w.waiting_rank_ns > 0 THEN format(
+            CASE WHEN w.waiting_rank_ns >= 50000 THEN format(
                 'rank {} waited {:.1f} ms in communication',
                 w.waiting_rank, ns_to_ms(w.waiting_rank_ns)
             ) END
