@@ -49,6 +49,7 @@ class _Reader:
         self._ending = Ending()
         self._failed = ""  # the span that it ends
         self._broken = False
+        self._waited_ns = 0  # for data, in the step
 
     def read(self, text: str) -> Rows | str:
         try:
@@ -84,6 +85,8 @@ class _Reader:
             "duration_ns": time_ns,
             "clock": "host",
         }
+        if span == "fetching_batch":
+            self._waited_ns += time_ns
         # A step that survived an error is none, as where the data came to their end.
         if span != "step" or step is None or survived:
             return [("timings", timing)]
@@ -94,7 +97,9 @@ class _Reader:
             "rank": rank,
             "time_basis": "own",
         }
-        return [("train_steps", record), ("timings", timing)]
+        data = timing | {"name": "data", "duration_ns": self._waited_ns}
+        self._waited_ns = 0
+        return [("train_steps", record), ("timings", timing), ("timings", data)]
 
     def _read_error(self, name: str, message: str) -> None:
         """Keep what a span ended with: `[step 4] step_error: TYPE: TEXT`."""

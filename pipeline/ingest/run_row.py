@@ -26,8 +26,8 @@ _SLURM = re.compile(r"(?:slurm|job|jobid|job_id)[-_.=]\d{3,}(?:_\d+)?", re.IGNOR
 _GENERIC = re.compile(
     r"\.+|logs?|traces?|data|outputs?|out|stdout|stderr|results?|profiles?|raw|files?"
     r"|(?:ranks?|workers?|stages?|nodes?|hosts?|gpus?|tp|pp|dp)[-_]?\d*"
-    # torchrun --log-dir: a job without a name, and the attempt.
-    r"|none_\w{8}|attempt_\d+",
+    # torchrun --log-dir: a job without a name, and the attempt; torchtitan.
+    r"|none_\w{8}|attempt_\d+|structured_logs",
     re.IGNORECASE,
 )
 # A folder of a night or a start: 2026-01-28, 20260128-010702, 12-30-45.

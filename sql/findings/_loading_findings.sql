@@ -52,39 +52,46 @@ uneven AS (
     JOIN slowest AS m ON m.run_id = k.run_id AND m.op = k.kind
     WHERE m.tp = 1 OR m.own_ms - m.peers_ms >= k.lost_ms / 2
 ),
--- Of a log: what its loop says of the time that a step waited for data, the median over steps.
+-- Of a log: what its loop says of the time that a step waited for data, the median over steps; of ranks the slowest.
 waits AS (
     SELECT
         run_id,
         ns_to_ms((min(duration_ns) FILTER (2 * upto >= steps) + min(duration_ns) FILTER (2 * upto > steps)) / 2)
             AS lost_ms
     FROM (
-        SELECT
-            *,
-            last_step - coalesce(first_step, last_step) + 1 AS covered,
-            sum(covered) OVER (run ORDER BY duration_ns) AS upto,
-            sum(covered) OVER run AS steps
-        FROM timings
-        WHERE name = 'data' AND last_step > 1
+        SELECT *, sum(covered) OVER (run ORDER BY duration_ns) AS upto, sum(covered) OVER run AS steps
+        FROM (
+            SELECT
+                run_id, max(duration_ns) AS duration_ns, max(last_step - coalesce(first_step, last_step) + 1) AS covered
+            FROM timings
+            WHERE name = 'data' AND last_step > 1
+            GROUP BY run_id, last_step
+        )
         WINDOW run AS (PARTITION BY run_id)
     )
     GROUP BY run_id
-    HAVING count(DISTINCT last_step) >= 5
+    HAVING count(*) >= 5
 ),
 seen AS (
     SELECT
-        run_id, op, stage, lost_ms, step_ms, cost_bound, 'bound' AS cost_basis,
+        run_id, op, rank, stage, lost_ms, step_ms, cost_bound, 'bound' AS cost_basis,
         format(
-            '{}: the job waited {:.1f} ms of a step of {:.1f} ms ({:.1f} %) for data.',
-            op, lost_ms, step_ms, 100 * lost_ms / step_ms
+            '{}: the job waited {:.1f} ms of a step of {:.1f} ms ({:.1f} %) for data{}.',
+            op, lost_ms, step_ms, 100 * lost_ms / step_ms,
+            coalesce(format('; rank {} {:.1f} ms, the fastest rank {:.1f} ms', rank, max_ms, min_ms), '')
         ) AS evidence
     FROM (
         -- Of what ranks do beside each other each has a share: others may hide it, or wait for it.
         FROM alike
         UNION ALL BY NAME
-        SELECT run_id, 'data' AS op, lost_ms, step_p50_ms AS step_ms, 'at_most' AS cost_bound
-        FROM waits
-        JOIN _run_spans USING (run_id)
+        SELECT
+            w.run_id, 'data' AS op, t.slowest_rank AS rank, w.lost_ms, s.step_p50_ms AS step_ms,
+            'at_most' AS cost_bound, t.max_ms, t.min_ms
+        FROM waits AS w
+        JOIN _run_spans AS s USING (run_id)
+        LEFT JOIN timer_summary AS t
+            ON t.run_id = w.run_id AND t.name = 'data' AND 2 * t.slowest_records >= t.records
+            AND 2 * t.spread_ms >= w.lost_ms
     )
     UNION ALL BY NAME
     SELECT

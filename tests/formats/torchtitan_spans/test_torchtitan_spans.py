@@ -73,3 +73,31 @@ def test_an_error_of_one_task_of_several_ends_no_job(tracelake: Command, tmp_pat
     write(tmp_path / "in", {_NAME.format(0, 0): text})
     lake = tmp_path / "lake"
     assert tracelake("run", tmp_path / "in", "--lake", lake, "--fail-on", "incomplete").code == 0
+
+
+def test_a_job_that_waits_for_data_says_which_rank_is_late(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Of a step that fetches several batches, it is their sum. A job is called by its folder."""
+    for job, waits in (("fed", (1, 1)), ("starved", (20, 20)), ("awaited", (1, 20))):
+        for rank, wait in enumerate(waits):
+            text = "".join(
+                span(rank, step, "fetching_batch_end", value=wait) * 2
+                + span(rank, step, "step_end", value=100)
+                for step in range(1, 9)
+            )
+            write(tmp_path / "in" / job / "structured_logs", {_NAME.format(rank, rank): text})
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake).code == 0
+    found = asked(
+        tracelake,
+        lake,
+        "SELECT label, rank, evidence, lost_ratio FROM findings JOIN runs USING (run_id)"
+        " ORDER BY 1",
+    )
+    said = "data: the job waited 40.0 ms of a step of 100.0 ms (40.0 %) for data"
+    awaited = f"{said}; rank 1 40.0 ms, the fastest rank 2.0 ms."
+    assert [tuple(row.values()) for row in found] == [
+        ("awaited", 1, awaited, 0.4),
+        ("starved", None, f"{said}.", 0.4),
+    ]
