@@ -66,7 +66,10 @@ SELECT
         WHEN r.attributes['planned_steps'] IS NOT NULL AND NOT contains(brief, e.short) THEN ', then ' || e.told
         WHEN b.told IS NOT NULL THEN '; its log ends with ' || e.told
         WHEN c.ranks_seen < c.ranks_expected THEN '; missing: ' || coalesce(s.told, p.told)
-    END)), '; it went on in ' || w.label, '.') AS evidence,
+    END)), '; its job had begun again ' || CASE
+        WHEN c.restarts = 1 THEN 'once before'
+        WHEN c.restarts > 1 THEN format('{} times before', c.restarts)
+    END, '; it went on in ' || w.label, '.') AS evidence,
     coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
     CASE
         WHEN m.told IS NOT NULL THEN 'Generate or copy the file again, and ingest it.'

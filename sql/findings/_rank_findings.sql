@@ -37,12 +37,15 @@ WITH placed AS (
             END,
             CASE
                 WHEN host_ranks = 0 THEN NULL
-                WHEN host_slow_ranks = 0 THEN CASE host_ranks
-                    WHEN 1 THEN format('the other rank on {} is fine', host)
-                    ELSE format('the {} other ranks on {} are fine', host_ranks, host)
-                END
-                ELSE format('{} of the {} other ranks on {} are slow too',
-                    host_slow_ranks, host_ranks, host)
+                WHEN host_slow_ranks NOT IN (0, host_ranks) THEN format(
+                    '{} of the {} other ranks on {} {} slow too',
+                    host_slow_ranks, host_ranks, host, CASE host_slow_ranks WHEN 1 THEN 'is' ELSE 'are' END
+                )
+                ELSE CASE host_ranks
+                    WHEN 1 THEN format('the other rank on {} is', host)
+                    ELSE format('{} {} other ranks on {} are',
+                        CASE host_slow_ranks WHEN 0 THEN 'the' ELSE 'all' END, host_ranks, host)
+                END || CASE host_slow_ranks WHEN 0 THEN ' fine' ELSE ' slow too' END
             END
         ) AS grounds,
         'rank ' || rank || coalesce(' on ' || nullif(place, ''), '') AS named

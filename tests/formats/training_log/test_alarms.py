@@ -138,6 +138,22 @@ def test_the_first_steps_after_each_start_are_no_slow_steps(
     assert asked(tracelake, lake, "SELECT kind FROM opportunities") == []
 
 
+@pytest.mark.parametrize(("starts", "again"), [(1, ""), (2, "once"), (4, "3 times")])
+def test_a_job_that_ends_again_and_again_says_how_often(
+    starts: int, again: str, tracelake: Command, tmp_path: Path
+) -> None:
+    log = "".join(
+        megatron(range(11, 31), total=50, start=3600 * start) + "Killed\n"
+        for start in range(starts)
+    )
+    lake = ran(tracelake, tmp_path, log)
+    (found,) = asked(tracelake, lake, "SELECT evidence FROM findings")
+    begun = f"; its job had begun again {again} before" if again else ""
+    assert found["evidence"] == (
+        f"The run is incomplete: its log ends with step 30 of 50, then Killed{begun}."
+    )
+
+
 def test_steps_of_another_sequence_length_are_not_slower(
     tracelake: Command, tmp_path: Path
 ) -> None:
