@@ -60,13 +60,15 @@ _KINDS = {
     r"|NVRM: Xid \(.*\): \d+|GPU has fallen off the bus"
     r"|HW Exception by GPU |aborting with error : HSA_STATUS_ERROR"
     r"|Cuda failure (?:\d+ )?'(?:an illegal|unspecified launch|uncorrectable)",
-    "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
+    # PyTorch quotes the latest one below its own error.
+    "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)|^NET/IB ?: Got completion from peer ",
     "loss_not_finite": r"(?:Rank \d+: )?found (?:NaN|Inf) in local "
     r"|Current loss scale already at minimum|Minimum loss scale reached"
     r"|Loss is (?:nan|-?inf), stopping training|Loss became infinite or NaN at iteration"
     r"|nan loss encountered|loss contains a NaN",
     "collective_timeout": r"Watchdog caught collective operation timeout: "
     r"|ProcessGroup\w+'s watchdog got stuck for \d+ seconds"
+    r"|Did not get (?:initial|subsequent) heartbeat\. Waited "  # of NVRx
     # EE1002 and EI0002 of Ascend
     r"|\bStream synchronize timeout\b|\bThe wait execution of the Notify register times out\b",
     "network_error": r"NCCL error in: .*(?:system|network) error|HCCL error in: "
@@ -81,12 +83,15 @@ _KINDS = {
     rf"|{_INTERRUPTED}|^Terminated\s*$|{_IN_SCRIPT}Terminated +{_TRAINS}",
     # Composer kills what does not end, so `Global rank 0 (PID 7) exited with code -9` is none.
     _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
+    r"|process \d+ terminated with signal SIGKILL"  # torch.multiprocessing
+    r"|died with <Signals\.SIGKILL"  # accelerate
     r"|process rank \d+ .*exited on signal 9 |\b(?:shepherd|rank \d+) died from signal 9\b"
     rf"|{_EXITED}137\s*$|{_UNIT}killed, status=9/KILL"
     rf"|^Killed\s*$|{_IN_SCRIPT}Killed +{_TRAINS}",
     _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
     rf"|{_EXITED}[1-9][0-9]*\s*$"
-    r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
+    r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault"
+    r"|Bus error|Floating point exception|Illegal instruction)"
     r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
     rf"|^{_DIED}\s*$|{_IN_SCRIPT}{_DIED} +{_TRAINS}"
     rf"|{_MISTAKE}|{_CAUGHT}|{_UNIT}(?:exited|dumped|killed), status=[1-9]"
@@ -98,7 +103,22 @@ _KINDS = {
 }
 # What Python prints below a traceback, which a job may survive or print when it has ended.
 _ERROR = r"[\w.]*(?:Error|Exception): "
-_BARE = r"[\w.]+(?:Error|Exception)\s*"  # of an error without a message
+_BARE = r"(?:[\w.]+(?:Error|Exception)|StopIteration)\s*"  # of an error without a message
+_NAMED = r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|error)(?:: \S.*|\s*)"  # of one that is not called so
+_THROWN = r"\s*what\(\): +"  # of C++, which ends the process
+# Errors that yield to any other: of a process that lost another one, or waited for it. That of a
+# checkpoint has those of its ranks below it.
+_LOST = re.compile(
+    r"Connection (?:closed|reset|refused)|Broken pipe|[Ss]ocket [Tt]imeout|remote process exited"
+    r"|got error: |recvValue failed|communicator was aborted|DistNetworkError|NCCL error: "
+    r"|returned non-zero exit status|died with <Signals|CheckpointException ranks:"
+    r"|failed \(exitcode: |ChildFailedError|exits with return code |^srun: error: "
+)
+# What torchrun says at its end of the process that failed first.
+_TABLE = (
+    r"\s*(?:(Root Cause) \(first observed failure\):"
+    r"|(time|host|rank|exitcode) {2,6}: (\S+)(?: \(.*)?)\s*"
+)
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
 UNCAUGHT = "Traceback (most recent call last):"
 """Heading of the errors with which a process ends."""
@@ -113,7 +133,7 @@ _CHAINED = r"During handling of the above exception, .*|The above exception was 
 _DONE = r".*\b[Tt]raining (?:complete|completed|done|finished)\b.*"
 LINE = (
     rf"(?:.*[^\w.])?(?:{_ERROR}.*|{_BARE}|{_TRACEBACK}|{_ASIDE}|{_CHAINED})|{_DONE}"
-    rf"|.*(?:NCCL WARN |{_ANYWHERE}).*"
+    rf"|.*(?:NCCL WARN |{_ANYWHERE}).*|{_NAMED}|{_THROWN}.*|NET/IB ?: .*|{_TABLE}"
 )
 """Expression of the lines that say what ended a job, or may explain it."""
 
@@ -128,10 +148,13 @@ _BEGINS = re.compile(rf"(?:{_TRACEBACK}|{_ASIDE})$", re.ASCII)
 # What may be said of a script or an interpreter that ends when the training is done.
 _AT_END = re.compile(
     rf"^(?:Killed|Terminated|{_DIED})\s*$|{_IN_SCRIPT}|Fatal Python error: |{_INTERRUPTED}"
-    r"|'s watchdog got stuck ",
+    rf"|'s watchdog got stuck |^{_THROWN}",
     re.ASCII,
 )
-_RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)|({_BARE})", re.ASCII)
+_RAISED = re.compile(
+    rf"(?:.*\bUncaught )?({_ERROR}\S.*)|({_BARE}|{_NAMED})|{_THROWN}(\S.*)", re.ASCII
+)
+_FIRST = re.compile(_TABLE, re.ASCII)
 # A scheduler ends a job that has reached a limit, whatever its processes say then.
 _LIMIT = re.compile(r" DUE TO |\bTERM_\w*LIMIT\b|=>> PBS: job killed: .* exceeded limit ", re.ASCII)
 _SCHEDULER = re.compile(rf"^(?:{_SLURM}|TERM_[A-Z]+: |=>> PBS: job killed: )", re.ASCII)
@@ -170,6 +193,8 @@ class Ending:
         self._text = ""
         self._warning = ""  # of NCCL, the latest before what was kept
         self._error = ""  # of Python, the first
+        self._row: dict[str, str] | None = None  # of the table of torchrun, as far as it is read
+        self._first: tuple[str, ...] = ()  # time, host, rank and exit code of who failed first
         self._ranks: set[int] = set()  # that timed out
 
     @property
@@ -189,7 +214,7 @@ class Ending:
         if self._is_harmless(text, warning):
             return
         # Expressions that are slow, or wider than what they stand for.
-        left_out = {"link_error"} if warning is None else set[str]()
+        left_out = set[str]() if warning or text.startswith("NET/IB") else {"link_error"}
         if _MISTAKES.search(text):
             left_out.add("device_error")
         for kind, pattern in _PATTERNS.items():
@@ -200,14 +225,30 @@ class Ending:
             self._warning = warning[0].strip(" .")
         elif above := _ABOVE.fullmatch(text):
             self._read_above(above.lastgroup)
-        elif (raised := _RAISED.fullmatch(text)) and (raised[1] or self._above == "trace"):
-            error = _shortened(raised[0 if raised[2] else 1].strip(" ."))
-            if self._aside:
-                self._survived = self._survived or error
-                return
-            self.uncaught |= self._above == "trace"
-            if not self._error and self.kind != _KILLED:
-                self._error = error
+        elif found := _FIRST.fullmatch(text):
+            self._read_table(*found.groups())
+        elif (raised := _RAISED.fullmatch(text)) and (not raised[2] or self._above == "trace"):
+            self._read_error(raised[raised.lastindex or 0], thrown=raised.lastindex == 3)
+
+    def _read_error(self, text: str, *, thrown: bool) -> None:
+        error = _shortened(text.strip(" ."))
+        if self._aside and not thrown:
+            self._survived = self._survived or error
+            return
+        self.uncaught |= thrown or self._above == "trace"
+        yields = not self._error or (_LOST.search(self._error) and not _LOST.search(error))
+        if yields and self.kind != _KILLED:
+            self._error = error
+
+    def _read_table(self, begins: str | None, name: str, value: str) -> None:
+        if begins:
+            self._row = {}
+        elif self._row is not None:
+            self._row[name] = value
+            if name == "exitcode":
+                row = tuple(self._row.values())
+                self._first = min(self._first or row, row)
+                self._row = None
 
     def _is_harmless(self, text: str, warning: re.Match[str] | None) -> bool:
         return bool(
@@ -230,7 +271,7 @@ class Ending:
     def _follows(self, kind: str, text: str) -> bool:
         """Return whether it is said of the others of a process that has failed."""
         if self.kind is None and self.uncaught and kind in _AFTER_A_FAILURE:
-            return True
+            return not _LOST.search(self._error)
         failed = self.kind in _FAILURES or (self.kind is None and self._error)
         return bool(failed) and _is_of_launcher(kind, text)
 
@@ -265,6 +306,9 @@ class Ending:
         if self.kind is None:
             return {}
         text = self._text
+        if self.kind in _FAILURES and len(self._first) == 4:
+            _, host, rank, code = self._first
+            text = f"rank {rank} on {host} failed first, exit code {code}"
         if text.startswith("Test ") and self._warning:
             text = _shortened(f"{text}, after {self._warning}")
         if self.kind == "collective_timeout" and self._ranks:
@@ -281,15 +325,18 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
     caused = [attributes for attributes in found if _BY in attributes]
     if not caused:
         return {}
-    failed = any(attributes[_BY] in _FAILURES for attributes in caused)
-    first = min(
-        caused,
-        key=lambda attributes: (
-            failed and _is_of_launcher(attributes[_BY], attributes[_WITH]),
-            _ORDER.index(attributes[_BY]),
-        ),
-    )
-    return {key: first[key] for key in (_BY, _WITH)}
+    said = [(attributes[_BY], attributes[_WITH]) for attributes in caused]
+    failed = any(kind in _FAILURES for kind, _ in said)
+    raised = any(kind == _ERRED and not _LOST.search(text) for kind, text in said)
+
+    def order(cause: tuple[str, str]) -> tuple[bool, bool, int]:
+        kind, text = cause
+        follows = failed and _is_of_launcher(kind, text)
+        lost = _LOST.search(text) if kind == _ERRED else raised and kind in _AFTER_A_FAILURE
+        return follows, bool(lost), _ORDER.index(kind)
+
+    kind, text = min(said, key=order)
+    return {_BY: kind, _WITH: text}
 
 
 def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:

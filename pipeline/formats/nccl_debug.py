@@ -133,7 +133,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=9,
+    version=10,
     facts=_facts,
     group=_group,
     join=_join,

@@ -272,7 +272,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=11,
+    version=12,
     sniff=_sniff,
     preamble_of=("training_log", "optimus"),
     reader=_Reader,

@@ -443,7 +443,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=15,
+    version=16,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,

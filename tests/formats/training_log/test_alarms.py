@@ -347,6 +347,19 @@ _STUCK = (
     "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring"
     " enqueued collectives."
 )
+
+
+def _table(*, rank: int, second: int, code: int) -> list[str]:
+    return [
+        f"[{rank}]:",
+        f"  time      : 2026-04-08_11:20:{second}",
+        f"  host      : gpu{rank}.cluster",
+        f"  rank      : {rank} (local_rank: 1)",
+        f"  exitcode  : {code} (pid: 102930)",
+        "  error_file: <N/A>",
+    ]
+
+
 _SLURM = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some tasks have been OOM Killed."
 )
@@ -625,6 +638,120 @@ _SLURM = (
             ["╭──── Traceback (most recent call last) ────╮", "│ a.py │", "ValueError: bad shard"],
             "error",
             "ValueError: bad shard",
+        ),
+        # Errors whose classes are not called so, and those of C++.
+        *(
+            ([f"[rank3]: {_TRACEBACK}", f"[rank3]: {error}", _FAILED.format(1)], "error", error)
+            for error in (
+                "requests.exceptions.ReadTimeout: the hub is slow",
+                "triton.runtime.errors.OutOfResources: out of resource: shared memory",
+                "torch._dynamo.exc.BackendCompilerFailed: compile_fn raised TypeError: no hooks",
+                "zlib.error: Error -3 while decompressing data",
+                "StopIteration",
+            )
+        ),
+        (["mmcv.utils: ready", "apex.amp.Scaler"], None, None),
+        (
+            ["terminate called after throwing an instance of 'c10::Error'", "  what():  graph"],
+            "error",
+            "graph",
+        ),
+        (["Training complete", "  what():  invalid device pointer"], None, None),
+        # Who lost another process prints that, whichever of them prints first.
+        (
+            [
+                f"[rank0]: {_TRACEBACK}",
+                "[rank0]: RuntimeError: [a/pair.cc:534] Connection closed by peer [10.0.0.3]:2940",
+                f"[rank5]: {_TRACEBACK}",
+                "[rank5]: KeyError: 'ids'",
+                _TORCHRUN,
+            ],
+            "error",
+            "KeyError: 'ids'",
+        ),
+        (
+            ["  what():  NCCL error: remote process exited", "ncclRemoteError: A call failed"],
+            "network_error",
+            "ncclRemoteError: A call failed",
+        ),
+        (
+            [
+                "ncclRemoteError: A call failed possibly due to a network error",
+                "Last error:",
+                "NET/IB : Got completion from peer 10.0.0.3<2> with error 12, opcode 0, len 0",
+            ],
+            "link_error",
+            "NET/IB : Got completion from peer 10.0.0.3<2> with error 12, opcode 0, len 0",
+        ),
+        # A checkpoint that fails names its ranks, then their errors.
+        (
+            [
+                _TRACEBACK,
+                "torch.distributed.checkpoint.api.CheckpointException: CheckpointException"
+                " ranks:dict_keys([0, 1])",
+                "Traceback (most recent call last): (RANK 0)",
+                "OSError: [Errno 28] No space left on device",
+            ],
+            "error",
+            "OSError: [Errno 28] No space left on device",
+        ),
+        # Where nothing says why, the table of torchrun says who.
+        (
+            [
+                _FAILED.format(1),
+                "    raise ChildFailedError(",
+                _TORCHRUN,
+                "Failures:",
+                *_table(rank=2, second=41, code=1),
+                "Root Cause (first observed failure):",
+                *_table(rank=5, second=40, code=-7),
+                "Root Cause (first observed failure):",  # of another host
+                *_table(rank=9, second=42, code=1),
+            ],
+            "error",
+            "rank 5 on gpu5.cluster failed first, exit code -7",
+        ),
+        (
+            [
+                _TRACEBACK,
+                "KeyError: 'ids'",
+                _TORCHRUN,
+                "Root Cause (first observed failure):",
+                *_table(rank=5, second=40, code=1),
+            ],
+            "error",
+            "KeyError: 'ids'",
+        ),
+        # What watches processes ends those that hang.
+        (
+            [
+                "[WARNING] [RankMonitorServer:34] Did not get subsequent heartbeat. Waited 171.92"
+                " seconds.",
+                _FAILED.format(-9),
+            ],
+            "collective_timeout",
+            "Did not get subsequent heartbeat. Waited 171.92 seconds",
+        ),
+        (
+            [
+                "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with"
+                " signal SIGKILL"
+            ],
+            "killed",
+            None,
+        ),
+        (
+            [
+                _TRACEBACK,
+                "subprocess.CalledProcessError: 'train.py' died with <Signals.SIGKILL: 9>",
+            ],
+            "killed",
+            None,
+        ),
+        (
+            ["srun: error: node007: task 5: Bus error (core dumped)", _STEP_ENDED],
+            "error",
+            "srun: error: node007: task 5: Bus error (core dumped)",
         ),
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),

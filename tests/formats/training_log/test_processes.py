@@ -190,6 +190,26 @@ def test_a_launcher_that_ends_the_other_processes_did_not_cancel_the_job(tmp_pat
     assert rows(tmp_path / "lake", "runs", "attributes['ended_by']") == [("error",)]
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "Traceback (most recent call last):\n"
+        "RuntimeError: [a/pair.cc:534] Connection closed by peer [172.17.0.3]:29400\n",
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1,"
+        " OpType=ALLREDUCE) ran for 600185 milliseconds before timing out.\n",
+        "failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: python\n",
+    ],
+)
+def test_a_process_that_lost_another_does_not_say_why_the_job_ended(
+    tmp_path: Path, lost: str
+) -> None:
+    failed = "Traceback (most recent call last):\nKeyError: 'ids'\n"
+    files = {"job/rank0.log": log(1, 2) + lost, "job/rank1.log": log(1, 2, late=1) + failed}
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    found = rows(tmp_path / "lake", "runs", "attributes['ended_with']")
+    assert found == [("KeyError: 'ids'",)]
+
+
 def test_attempts_of_torchrun_have_the_name_of_their_job(tmp_path: Path) -> None:
     names = (f"llama/none_a1b2c3d4/attempt_{n}/0/stdout.log" for n in range(2))
     files = {name: log(1, 2, late=90 * n) for n, name in enumerate(names)}
