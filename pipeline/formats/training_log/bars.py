@@ -11,6 +11,7 @@ The time of either is a mean over as many as take half a minute.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from tracelake.formats.readers import number, whole
@@ -106,6 +107,7 @@ class Epochs(StepLines):
         self._elapsed = Elapsed(SECOND_NS)
         self._length = ""  # of all epochs so far; `?` where they differ
         self._before: dict[int, int] = {}  # steps before each epoch
+        self._epoch: int | None = None  # of the latest bar
 
     def read(self, text: str) -> list[StepValues]:
         """Return loss and time of the batches that a bar ends."""
@@ -119,7 +121,7 @@ class Epochs(StepLines):
         if found is None:
             return []
         self.done = self._steps_before(int(found[1]), found[3] or "?") + int(found[2])
-        time = self._elapsed.take(self.done, clock_ns(found[4], found[5], found[6]))
+        time = self._time(found[1], found[2], found[3], found.groups()[3:])
         loss = _LOSS.search(text) if time else None
         return [(self.done, None, {"loss": number(loss[1])}), *time] if loss else time
 
@@ -130,6 +132,21 @@ class Epochs(StepLines):
             alike = self._length != "?"
             self._before[epoch] = epoch * int(length) if alike else self.done or 0
         return self._before[epoch]
+
+    def _time(
+        self, epoch: str, count: str, of: str | None, clock: Sequence[str | None]
+    ) -> list[StepValues]:
+        """Return the time of the steps that a bar ends; its clock begins anew in each epoch.
+
+        Where a terminal or a collector keeps the last bar of an epoch alone, that has the time of
+        all its steps.
+        """
+        done, at_ns = self.done or 0, clock_ns(*clock)
+        if int(epoch) != self._epoch:
+            whole = count == of and self._epoch == int(epoch) - 1
+            self._elapsed.begin(*((done - int(count), 0) if whole else (done, at_ns)))
+            self._epoch = int(epoch)
+        return self._elapsed.take(done, at_ns)
 
     def _tune(
         self, epoch: str, step: str, loss: str, count: str, of: str, *clock: str | None
@@ -142,7 +159,7 @@ class Epochs(StepLines):
             return []
         self.done = int(step)
         record: StepValues = (self.done, None, {"loss": number(loss)})
-        return [record, *self._elapsed.take(self.done, clock_ns(*clock))]
+        return [record, *self._time(epoch, count, of, clock)]
 
     def _recipes(self, *printed: Any) -> list[StepValues]:
         """Return loss and time of a step of llama-recipes, whose bar first has an older loss."""
@@ -151,6 +168,6 @@ class Epochs(StepLines):
         if not done:
             return []
         self.total, self.done = int(epochs) * steps, (int(epoch) - 1) * steps + done
-        time = self._elapsed.take(self.done, clock_ns(*clock))
+        time = self._time(epoch, count, of, clock)
         own = int(batch) + 1 == done * (int(batches) // steps)
         return [(self.done, None, {"loss": number(loss)}), *time] if own else time

@@ -60,6 +60,11 @@ class Elapsed:
         self._end(done, at_ns)
         return [(done, steps, {"step_time_ns": round(time_ns / steps)})]
 
+    def begin(self, done: int, at_ns: int) -> None:
+        """Begin an interval, of a clock that begins anew."""
+        self._end(done, at_ns)
+        self._done, self._at_ns = done, at_ns
+
     def _end(self, done: int, at_ns: int) -> None:
         """End an interval, so that the next one begins."""
         self._since, self._from_ns, self._paused_ns = done, at_ns, 0

@@ -396,6 +396,24 @@ def test_steps_of_lightning_go_on_with_the_next_epoch(first: str, second: str) -
     assert list(run.rejects()) == []
 
 
+@pytest.mark.parametrize(
+    "bar",
+    [
+        "Epoch {epoch}: 100%|###| 900/900 [{clock}<00:00,  1.25it/s, v_num=1, train_loss=1.5]",
+        "{epoch}|{step}|Loss: 1.5: 100%|###| 900/900 [{clock}<00:00,  1.25it/s]",
+        "Training Epoch: {epoch}/9, step 899/900 completed (loss: 1.5): 100%|#| 900/900 [{clock}<",
+    ],
+    ids=["lightning", "torchtune", "llama-recipes"],
+)
+def test_the_last_bar_of_an_epoch_alone_has_the_time_of_all_its_steps(bar: str) -> None:
+    """A terminal that is copied shows no other."""
+    clocks = ((1, "12:00"), (2, "13:30"), (3, "15:00"))
+    data = "".join(f"{bar.format(epoch=e, step=900 * e, clock=at)}\n" for e, at in clocks)
+    read = parse("training_log", {"a.log": data.encode()}).only.rows("train_steps")
+    times = [row["step_time_ns"] / 10**6 for row in read if row["step_time_ns"]]
+    assert times == [900, 1000]
+
+
 def test_a_json_record_may_have_a_loss_that_is_no_number() -> None:
     data = "".join(
         f'{{"current_steps": {n}, "total_steps": 9, "loss": {loss}, "epoch": 0.1,'
