@@ -22,6 +22,7 @@ from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.starts import stamp_in_words, stamp_of
 from tracelake.formats.training_log.bars import Bars, Epochs
 from tracelake.formats.training_log.blocks import Blocks
+from tracelake.formats.training_log.dated import Dated
 from tracelake.formats.training_log.fairseq import Updates
 from tracelake.formats.training_log.heads import Heads, KnownLines
 from tracelake.formats.training_log.hugging_face import Trainer
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from tracelake.formats.training_log.alike import Key, Records
 
 # Of trainers with a module each, in the order in which a line is shown to them.
-_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates, Losses, Batches)
+_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates, Losses, Batches, Dated)
 _TRAINERS: tuple[type[StepLines], ...] = (Trainer, *_OTHERS)
 _RECORDS: Heads = (
     (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),

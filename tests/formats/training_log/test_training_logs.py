@@ -414,6 +414,67 @@ def test_the_last_bar_of_an_epoch_alone_has_the_time_of_all_its_steps(bar: str) 
     assert times == [900, 1000]
 
 
+_DIT = "[\x1b[34m{at}\x1b[0m] (step={at_step:07d}) Train Loss{ce}: 1.5, {mse}Train Steps/Sec: 0.16"
+_ESPNET = (
+    "[gpu01:0/2] {at},080 (trainer:464) INFO: {epoch}epoch:train:1-{at_step}batch: iter_time=2e-04,"
+    " loss=1.5, loss_att=7.4, grad_norm=2.5, optim0_lr0=3e-04, train_time=1.816"
+)
+_ICEFALL = (
+    "{at},080 INFO [train.py:908] ({rank}/2) Epoch {epoch}, batch {from_0}, loss[ctc_loss=7.5,"
+    " loss=1.5, over 24.00 frames.], tot_loss[loss=9.5, over 46.04 frames.], batch size: 9,"
+    " lr: 3e-04, grad_scale: 65536.0"
+)
+_WENET = (
+    "{at},080 DEBUG TRAIN Batch {epoch}/{from_0} loss 1.5 loss_att 7.4 lr 0.0003 rank {rank}\n"
+    "{at},090 DEBUG CV Batch {epoch}/0 loss 28.5 loss_att 24.1 history loss 27.9 rank {rank}"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (_DIT.replace("{ce}", "").replace("{mse}", ""), {"loss": 1.5}),
+        # Two losses are none.
+        (_DIT.replace("{ce}", " ce").replace("{mse}", "Train Loss mse: 2.5, "), {}),
+        (_ESPNET, {"loss": 1.5, "lr": 3e-4, "grad_norm": 2.5}),
+        (_ICEFALL, {"loss": 1.5, "lr": 3e-4}),
+        (_WENET, {"loss": 1.5, "lr": 3e-4}),
+    ],
+    ids=["dit", "bagel", "espnet", "icefall", "wenet"],
+)
+def test_loops_without_a_fine_time_have_that_of_their_dates(
+    line: str, values: dict[str, float]
+) -> None:
+    """A rank prints its line 20 s after the other; between two epochs is an evaluation."""
+    of_job = "(step=" in line
+    lines = [
+        line.format(
+            at=datetime(2026, 3, 1, 10)
+            + timedelta(
+                seconds=0.9 * step + 20 * rank + (0 if of_job else (step - 1) // 200 * 500)
+            ),
+            at_step=step if of_job else (step - 1) % 200 + 1,
+            from_0=(step - 1) % 200,
+            epoch=1 + (step - 1) // 200,
+            rank=rank,
+        )
+        for step in range(100, 501, 100)
+        for rank in range(1 if of_job or "trainer" in line else 2)
+    ]
+    data = "\n".join([*lines, ""]).encode()
+    assert [n for n, fmt in formats().items() if fmt.sniff(data) is not Claim.NO] == [
+        "training_log"
+    ]
+    read = parse("training_log", {"a.log": data}).only.rows("train_steps")
+    records = [row for row in read if not row["step_time_ns"]]
+    steps = [row["step"] for row in records if not row["copy"]]
+    assert steps == ([100, 200, 300, 400, 500] if values else [])
+    columns = ("loss", "lr", "grad_norm")
+    assert all({c: row[c] for c in columns if row[c] is not None} == values for row in records)
+    times = [(row["batches_covered"], row["step_time_ns"]) for row in read if row["step_time_ns"]]
+    assert times == [(100, 900_000_000)] * (4 if of_job else 2)
+
+
 def test_a_json_record_may_have_a_loss_that_is_no_number() -> None:
     data = "".join(
         f'{{"current_steps": {n}, "total_steps": 9, "loss": {loss}, "epoch": 0.1,'
