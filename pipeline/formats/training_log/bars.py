@@ -1,20 +1,19 @@
-"""Read the progress bars of NeMo, of Lightning 2, of torchtune and of llama-recipes.
+"""Read the progress bars of NeMo, Lightning 2, torchtune, llama-recipes and Ultralytics.
 
 tqdm, which draws those of NeMo, rounds a number to three digits where that is shorter: step 1000.0
 is `1e+3`, 1006.0 stays. The count of the bar says which step it is. Lightning draws the bar twice
 per step, first with the values of the step before.
 
-The others count whole seconds within an epoch: those of Lightning per batch, the others per step.
-The time of either is a mean over as many as take half a minute.
+The others count seconds within an epoch: those of Lightning and Ultralytics (YOLO) per batch, the
+others per step. The time of either is a mean over as many as take half a minute.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from tracelake.formats.readers import number, whole
+from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, value_of
 
@@ -86,9 +85,17 @@ _RECIPES_BAR = (
     rf" \(loss: ({PRINTED})\)?: +\d{{1,3}}%\|[^|]*\|"
     r" *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
 )
+# Of YOLO, behind memory, losses, objects and size of images. Since August 2025 it draws bars of its
+# own, with the seconds of the first minute alone.
+_YOLO_BAR = (
+    r"\b(\d{1,6})/\d{1,6} +[0-9.]+[GM](?: +[0-9.naif]+){2,12}: +\d{1,3}%"
+    r"(?:\|[^|]*\|| [^0-9:]{1,99}) *(\d{1,9})/(\d{1,9}) (?:\[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
+    r"|[0-9.]+(?:it/s|s/it) (?:(?:(\d{1,5}):)?(\d\d?):)?([0-9.]+))"
+)
 _LINE = re.compile(rf".*{_EPOCH_BAR}.*", re.ASCII)
 _TUNE_LINE = re.compile(_TUNE_BAR, re.ASCII)
 _RECIPES_LINE = re.compile(_RECIPES_BAR, re.ASCII)
+_YOLO_LINE = re.compile(_YOLO_BAR, re.ASCII)
 # Lightning fills short numbers with zeros, also `nan.0`.
 _LOSS = re.compile(rf", (?:train[_/])?loss(?:_step)?=({PRINTED})(?:\.0*)?(?=[],])")
 
@@ -96,11 +103,13 @@ _LOSS = re.compile(rf", (?:train[_/])?loss(?:_step)?=({PRINTED})(?:\.0*)?(?=[],]
 class Epochs(StepLines):
     """Reads the bars of one file, in order: a step is a batch, and most do not say how many."""
 
-    LINES = rf".*(?:{_EPOCH_BAR}|{_TUNE_BAR}|{_RECIPES_BAR}).*"
+    LINES = rf".*(?:{_EPOCH_BAR}|{_TUNE_BAR}|{_RECIPES_BAR}|{_YOLO_BAR}).*"
     HEADS = (
         (b", v_num=", _EPOCH_BAR.encode()),
         (b"|Loss: ", _TUNE_BAR.encode()),
         (b" completed (loss: ", _RECIPES_BAR.encode()),
+        (b"GPU_mem ", _YOLO_BAR.encode()),  # its heading
+        (b"gpu_mem ", _YOLO_BAR.encode()),
     )
 
     def __init__(self) -> None:
@@ -108,6 +117,7 @@ class Epochs(StepLines):
         self._length = ""  # of all epochs so far; `?` where they differ
         self._before: dict[int, int] = {}  # steps before each epoch
         self._epoch: int | None = None  # of the latest bar
+        self._first = 1  # epoch of Ultralytics
 
     def read(self, text: str) -> list[StepValues]:
         """Return loss and time of the batches that a bar ends."""
@@ -115,13 +125,15 @@ class Epochs(StepLines):
             return self._tune(*found.groups())
         if "completed (loss: " in text and (found := _RECIPES_LINE.search(text)):
             return self._recipes(*found.groups())
+        if ("G  " in text or "M  " in text) and (found := _YOLO_LINE.search(text)):
+            return self._yolo(*found.groups())
         if ", v_num=" not in text or ", global_step=" in text:
             return []
         found = _LINE.fullmatch(text)
         if found is None:
             return []
         self.done = self._steps_before(int(found[1]), found[3] or "?") + int(found[2])
-        time = self._time(found[1], found[2], found[3], found.groups()[3:])
+        time = self._time(found[1], found[2], found[3], clock_ns(*found.groups()[3:]))
         loss = _LOSS.search(text) if time else None
         return [(self.done, None, {"loss": number(loss[1])}), *time] if loss else time
 
@@ -133,15 +145,13 @@ class Epochs(StepLines):
             self._before[epoch] = epoch * int(length) if alike else self.done or 0
         return self._before[epoch]
 
-    def _time(
-        self, epoch: str, count: str, of: str | None, clock: Sequence[str | None]
-    ) -> list[StepValues]:
+    def _time(self, epoch: str, count: str, of: str | None, at_ns: int) -> list[StepValues]:
         """Return the time of the steps that a bar ends; its clock begins anew in each epoch.
 
         Where a terminal or a collector keeps the last bar of an epoch alone, that has the time of
         all its steps.
         """
-        done, at_ns = self.done or 0, clock_ns(*clock)
+        done = self.done or 0
         if int(epoch) != self._epoch:
             whole = count == of and self._epoch == int(epoch) - 1
             self._elapsed.begin(*((done - int(count), 0) if whole else (done, at_ns)))
@@ -159,7 +169,7 @@ class Epochs(StepLines):
             return []
         self.done = int(step)
         record: StepValues = (self.done, None, {"loss": number(loss)})
-        return [record, *self._time(epoch, count, of, clock)]
+        return [record, *self._time(epoch, count, of, clock_ns(*clock))]
 
     def _recipes(self, *printed: Any) -> list[StepValues]:
         """Return loss and time of a step of llama-recipes, whose bar first has an older loss."""
@@ -168,6 +178,16 @@ class Epochs(StepLines):
         if not done:
             return []
         self.total, self.done = int(epochs) * steps, (int(epoch) - 1) * steps + done
-        time = self._time(epoch, count, of, clock)
+        time = self._time(epoch, count, of, clock_ns(*clock))
         own = int(batch) + 1 == done * (int(batches) // steps)
         return [(self.done, None, {"loss": number(loss)}), *time] if own else time
+
+    def _yolo(self, epoch: str, count: str, of: str, *clock: str | None) -> list[StepValues]:
+        """Return the time of the batches that a bar of Ultralytics ends; it has several losses."""
+        self._first = min(self._first, int(epoch))  # 0 in YOLOv5
+        self.done = (int(epoch) - self._first) * int(of) + int(count)
+        hours, minutes, seconds = (
+            old or new for old, new in zip(clock[:3], clock[3:], strict=True)
+        )
+        at_ns = clock_ns(hours, minutes, "0") + rounded_ns(seconds or "0", 9)
+        return self._time(epoch, count, of, at_ns)

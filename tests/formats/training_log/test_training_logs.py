@@ -410,8 +410,39 @@ def test_the_last_bar_of_an_epoch_alone_has_the_time_of_all_its_steps(bar: str) 
     clocks = ((1, "12:00"), (2, "13:30"), (3, "15:00"))
     data = "".join(f"{bar.format(epoch=e, step=900 * e, clock=at)}\n" for e, at in clocks)
     read = parse("training_log", {"a.log": data.encode()}).only.rows("train_steps")
-    times = [row["step_time_ns"] / 10**6 for row in read if row["step_time_ns"]]
-    assert times == [900, 1000]
+    times = [row["step_time_ns"] for row in read if row["step_time_ns"]]
+    assert times == [900_000_000, 1_000_000_000]
+
+
+@pytest.mark.parametrize(
+    ("bar", "clocks"),
+    [
+        ("100%|#####| {n}/90 [{at}<00:00,  1.25it/s]", ("01:12", "01:21", "01:30")),
+        ("100% ━━━━━━━━━╸── {n}/90 1.25it/s {at}<0.1s", ("1:12", "1:21", "1:30")),
+        ("100% ━━━━━━━━━━━━ {n}/90 2.50it/s {at}", ("32.0s", "36.0s", "40.0s")),
+    ],
+    ids=["before_2025", "minutes", "seconds"],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_bars_of_ultralytics_are_read(bar: str, clocks: tuple[str, ...], first: int) -> None:
+    """YOLOv5 counts epochs from 0. Bars of an evaluation have no such number."""
+    lines = ["      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size"]
+    for epoch, at in enumerate(clocks, first):
+        drawn = bar.format(n=90, at=at)
+        lines += [
+            f"\x1b[K      {epoch}/300      7.44G       3.37      4.74     nan    18   640: {drawn}",
+            f"                 Class     Images  Instances      Box(P   R      mAP50): {drawn}",
+            "                   all       5000      36335      0.645      0.512      0.561",
+        ]
+    data = "\n".join([*lines, ""]).encode()
+    assert [n for n, fmt in formats().items() if fmt.sniff(data) is not Claim.NO] == [
+        "training_log"
+    ]
+    read = parse("training_log", {"a.log": data}).only.rows("train_steps")
+    times = {"01:12": (900, 1000), "1:12": (900, 1000), "32.0s": (400, 444.444444)}[clocks[0]]
+    assert [(row["step"], row["batches_covered"], row["step_time_ns"]) for row in read] == [
+        (180 + 90 * n, 90, round(time * 10**6)) for n, time in enumerate(times)
+    ]
 
 
 _DIT = "[\x1b[34m{at}\x1b[0m] (step={at_step:07d}) Train Loss{ce}: 1.5, {mse}Train Steps/Sec: 0.16"
