@@ -53,7 +53,9 @@ _KINDS = {
     r"|[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure"  # Ray
     r"|(?:Task was |were )killed due to the node running low on memory"
     r"|DefaultCPUAllocator: |\[Errno 12\] Cannot allocate memory",
-    "node_failure": rf"{_SLURM}.* DUE TO NODE FAILURE|srun: error: Node failure on ",
+    "node_failure": rf"{_SLURM}.* DUE TO NODE FAILURE|srun: error: Node failure on "
+    # Ray
+    r"|The actor (?:is dead|died) because its node has died|The node with .* has been marked dead ",
     "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file |Memory access fault by GPU "
     rf"|Test (?:CUDA|HIP) failure \S+:\d+ |{_FAILED}'unhandled (?:cuda|hip) error"
     r"|NCCL error in: .*unhandled (?:cuda|hip) error"
@@ -110,8 +112,9 @@ _THROWN = r"\s*what\(\): +"  # of C++, which ends the process
 # checkpoint has those of its ranks below it.
 _LOST = re.compile(
     r"Connection (?:closed|reset|refused)|Broken pipe|[Ss]ocket [Tt]imeout|remote process exited"
-    r"|got error: |recvValue failed|communicator was aborted|DistNetworkError|NCCL error: "
-    r"|returned non-zero exit status|died with <Signals|CheckpointException ranks:"
+    r"|got error: |recvValue failed|reached monitoredBarrier|communicator was aborted"
+    r"|DistNetworkError|NCCL error: |returned non-zero exit status|died with <Signals"
+    r"|CheckpointException ranks:"
     r"|failed \(exitcode: |ChildFailedError|exits with return code |^srun: error: "
 )
 # What torchrun says at its end of the process that failed first.

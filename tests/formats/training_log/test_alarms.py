@@ -722,6 +722,35 @@ _SLURM = (
             "error",
             "KeyError: 'ids'",
         ),
+        (
+            [
+                "[rank1]: RuntimeError: Rank 1 successfully reached monitoredBarrier, but received"
+                " errors while waiting for send/recv from rank 0.",
+                "[rank0]: KeyError: 'ids'",
+                _TORCHRUN,
+            ],
+            "error",
+            "KeyError: 'ids'",
+        ),
+        # Of Ray.
+        (
+            [
+                "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this"
+                " task.",
+                "\tip: 10.72.56.3",
+                "The actor is dead because its node has died. Node Id: 677df2a9",
+            ],
+            "node_failure",
+            "The actor is dead because its node has died. Node Id: 677df2a9",
+        ),
+        (
+            [
+                "WARNING worker.py:1462 -- The node with node id: 8f2 and ip: 10.128.0.103 has been"
+                " marked dead because the detector has missed too many heartbeats from it."
+            ],
+            "node_failure",
+            None,
+        ),
         # What watches processes ends those that hang.
         (
             [
