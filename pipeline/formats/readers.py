@@ -33,8 +33,9 @@ _WRITER = r"[A-Za-z0-9][A-Za-z0-9_.-]* [^ :\[\]0-9][^ :\[\]]*(?:\[[0-9]+\])?: "
 # What other launchers put before a line: srun -l, MPICH (`[7] `), torchrun (`[default7]:` or
 # another role, `[rank7]:`, or as its template has it, `[host:7]:`), torchx and NeMo-Run
 # (`trainer/0 [0]:`), Ray, kubectl (with --prefix, with --timestamps), files of containers in
-# Kubernetes, journald, syslog, docker (compose and service), Airflow, Determined (its command, its
-# page), pdsh (an address, or a name with a digit); `#015` is how syslog writes a carriage return.
+# Kubernetes, journald, syslog, docker (compose and service), Airflow, Metaflow, Determined (its
+# command, its page), pdsh (an address, or a name with a digit); `#015` is how syslog writes a
+# carriage return.
 # Several of them may follow each other.
 PREFIX = (
     r"^(?:[ \t]*[0-9]+: ?|\[(?:[A-Za-z][A-Za-z0-9_.:-]*)?[0-9]+\]: ?|\[[0-9]+\] |#015"
@@ -42,6 +43,8 @@ PREFIX = (
     r"|\[[0-9]{4}-[0-9]{2}-[0-9]{2}[ T,][^\[\]]{8,24}\] \{[A-Za-z0-9_]+\.py:[0-9]+\} [A-Z]+ - "
     r"|\[[0-9-]{10}T[0-9:.]{8,18}Z\] (?:[0-9a-f]{8} )?(?:\[rank=[0-9]+\] )?\|\| "
     r"(?:\[rank=[0-9]+\] )?(?:[A-Z]+: )?"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]{12} \[[^\[\]/ ]+/[^\[\] ]+ \(pid [0-9]+\)\] "
+    r"(?:\[[0-9a-z-]{8,64}\] )?"
     r"|<[a-z]+> +\[[^\[\]]*\] \[[^\[\]]*\] \|\| "
     r"|\([A-Za-z][^()]*(?:pid|rank)=[0-9][^()]*\) ?"
     r"|\[pod/[^\] ]+\] |[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{4,5}) "
