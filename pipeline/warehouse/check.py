@@ -207,9 +207,14 @@ def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
     """
     for _ in range(ATTEMPTS):
         opened = edition(lake)
-        findings = _check(lake, quick=quick)
-        if not findings or edition(lake) == opened:
-            return findings
+        try:
+            findings = _check(lake, quick=quick)
+        except (duckdb.Error, OSError):
+            if edition(lake) == opened:
+                raise
+        else:
+            if not findings or edition(lake) == opened:
+                return findings
     raise built_anew(lake)
 
 

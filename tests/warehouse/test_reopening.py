@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -12,7 +14,7 @@ from tracelake.base.errors import LakeError
 from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
 from tracelake.models.build import build
-from tracelake.warehouse.check import check_lake, check_parts
+from tracelake.warehouse.check import _runs_in, check_failures, check_lake, check_parts
 from tracelake.warehouse.running import run_query
 from tracelake.warehouse.warehouse import ask, open_warehouse
 
@@ -105,16 +107,19 @@ def test_one_that_a_build_comes_between_each_time_gives_up(lake: Lake) -> None:
     assert len(calls) == 4
 
 
-def test_a_check_is_not_misled_by_a_build(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", [check_parts, check_failures, _runs_in])
+def test_a_check_is_not_misled_by_a_build(
+    part: Callable[..., object], lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began: list[int] = []
 
     def late(*given: object, **more: object) -> object:
         if not began:
             began.append(1)
             replace(lake)
-        return check_parts(*given, **more)  # type: ignore[arg-type]
+        return part(*given, **more)
 
-    monkeypatch.setattr("tracelake.warehouse.check.check_parts", late)
+    monkeypatch.setattr(f"tracelake.warehouse.check.{part.__name__}", late)
     assert check_lake(lake) == []
 
 
