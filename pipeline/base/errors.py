@@ -151,7 +151,7 @@ def is_refusal(error: BaseException) -> bool:
 def next_step(error: OSError) -> str | None:
     """Return what to do about an error of the system that is not a bug; None for any other."""
     if error.errno in _OBSTACLES and error.filename is not None:
-        return "move what is there out of the way, or let this user write there; then run again"
+        return "move what is there out of the way, or let this user read and write; then run again"
     if is_refusal(error):
         return advice_on(error)
     return None

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tracelake.base.errors import LakeError
+from tracelake.base.errors import LakeError, next_step
 from tracelake.lake.layout import SKIPPED_PARTITION, is_part, names_runs, run_folder
 from tracelake.schema.tables import SCHEMA_VERSION
 
@@ -81,7 +81,8 @@ def read_versioned(
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise LakeError(f"{what} cannot be read: {error}", path=path, hint=repair) from error
+        hint = (next_step(error) if isinstance(error, OSError) else None) or repair
+        raise LakeError(f"{what} cannot be read: {error}", path=path, hint=hint) from error
     if not isinstance(content, dict):
         raise LakeError(f"{what} is damaged: it is not an object", path=path, hint=repair)
     if content.get("version") not in versions:

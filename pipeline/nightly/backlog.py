@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from tracelake.base.errors import ChangedError, LakeError, too_new
+from tracelake.base.errors import ChangedError, LakeError, next_step, too_new
 from tracelake.lake.manifest import content_in
 from tracelake.lake.store import Lake
 from tracelake.models.state import recorded
@@ -71,7 +71,7 @@ class Backlog:
         """Return the lake's backlog, started if there is none; call it before any ingest.
 
         Raises:
-            LakeError: A newer tracelake wrote it.
+            LakeError: A newer tracelake wrote it, or it cannot be read.
         """
         record = _read(lake.root / name, warn)
         owed = cls(lake, name, record or _Record(_done_before(lake)))
@@ -178,7 +178,10 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
         trouble = f"it has version {version}"
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except OSError as error:
+        message = f"the backlog of jobs cannot be read: {error}"
+        raise LakeError(message, path=path, hint=next_step(error)) from error
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         trouble = str(error)
     warn(
         f"{path} is started again; runs that an earlier job did not report may be missed: {trouble}"

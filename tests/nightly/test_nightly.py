@@ -285,6 +285,31 @@ def test_without_a_record_what_the_warehouse_has_is_done(
     assert owed.of(Duty.PAGE) == opened().of(Duty.PAGE) == ()
 
 
+@pytest.mark.parametrize("name", ["_run/owed.json", "_manifest/_skipped.json"])
+def test_a_record_that_this_user_may_not_read_stays(
+    name: str,
+    tracelake: Command,
+    begun: Lake,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job(archive, "late", LONG_AGO)
+    write(archive, {"unknown.txt": "?"})
+    run_ingest(archive, begun.root)
+    before, read_bytes = (begun.root / name).read_bytes(), Path.read_bytes
+
+    def denied(path: Path) -> bytes:
+        if path == begun.root / name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_bytes(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", denied)
+        told = tracelake("run", archive, "--lake", begun.root, "--since", "24h")
+    assert (told.code, (begun.root / name).read_bytes()) == (3, before)
+    assert f"where: {begun.root / name}\n  next:  move what is there out of the way" in told.err
+
+
 # --- dated files -----------------------------------------------------------------------------
 
 
