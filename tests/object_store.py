@@ -4,8 +4,8 @@
 
 Requests to `/_/` are for the server itself: `GET /_/count` gives the requests since the last time
 by method, `PUT /_/faults` takes JSON: `delay` in seconds per request, `refuse` n for a 503 on
-every n-th, `deny` for a 403 on every object whose name ends so, `elsewhere` for the answer of a
-store whose bucket is in another region.
+every n-th, `lose` n for a 503 after every n-th PUT, which is done, `deny` for a 403 on every object
+whose name ends so, `elsewhere` for the answer of a store whose bucket is in another region.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class _Front:
         self._counts: Counter[str] = Counter()
         self._delay = 0.0
         self._refuse = 0
+        self._lose = 0
         self._deny = ""
         self._elsewhere = False
         self._numbers = count(1)
@@ -68,6 +69,10 @@ class _Front:
         if self._elsewhere:  # without a Location, as Amazon's
             start("301 Moved Permanently", [("Content-Type", "application/xml")])
             return [b"" if method == "HEAD" else _ELSEWHERE]
+        if self._lose and method == "PUT" and self._counts["PUT"] % self._lose == 0:
+            list(self._application(environ, lambda *_: None))
+            start("503 Slow Down", [("Content-Type", "application/xml")])
+            return [_BUSY]
         answer: Iterable[bytes] = self._application(environ, start)
         return answer
 
@@ -78,7 +83,7 @@ class _Front:
                 body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
                 faults = json.loads(body)
                 self._delay, self._refuse = faults.get("delay", 0.0), faults.get("refuse", 0)
-                self._deny = faults.get("deny", "")
+                self._lose, self._deny = faults.get("lose", 0), faults.get("deny", "")
                 self._elsewhere = faults.get("elsewhere", False)
             else:
                 told, self._counts = dict(self._counts), Counter()
@@ -104,7 +109,7 @@ class ObjectStore:
         return counted
 
     def faults(self, **faults: float | str) -> None:
-        """Makes it slow (`delay`, seconds), refuse every n-th request or some objects, or move."""
+        """Makes it slow (`delay`, seconds), refuse requests or objects, lose answers, or move."""
         body = json.dumps(faults).encode()
         request = urllib.request.Request(f"{self.endpoint}/_/faults", body, method="PUT")
         urllib.request.urlopen(request).close()

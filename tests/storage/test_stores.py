@@ -602,7 +602,7 @@ def test_a_run_beside_one_on_another_machine_says_so(
     def late(self: Job, *given: Any) -> Any:
         monkeypatch.setattr(Job, "judge", judge)
         machines[1].here()
-        assert tracelake("run", archive / "plans", "--lake", name).code == 0
+        assert tracelake("run", archive / "job", "--lake", name, *ALL).code == 0
         monkeypatch.setenv("XDG_CACHE_HOME", str(home))
         return judge(self, *given)
 
@@ -719,6 +719,16 @@ def test_a_busy_store_is_asked_again(
         assert store.count()["503"] > 5
         store.faults()
         assert_same(lake, brought_in(tmp_path / "lake", archive / "plans"))
+
+
+def test_a_put_whose_answer_is_lost_is_none_of_another_machine(
+    bucket: str, archive: Path, store: ObjectStore, tracelake: Command
+) -> None:
+    job = ["run", archive / "plans", "--lake", f"{bucket}/lake", "--since", "24h", "--quiet"]
+    store.faults(lose=2)
+    done = tracelake(*job)
+    store.faults()
+    assert (done.code, done.err) == (0, "")
 
 
 def test_a_store_that_goes_away_is_told_and_the_next_run_goes_on(
