@@ -441,7 +441,8 @@ def test_what_the_lake_says_is_text(hostile: Lake, tmp_path: Path) -> None:
 
 
 def test_an_empty_lake_says_so(tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {})
+    lake = Lake.create(tmp_path / "lake")
+    build(lake)
     page = write(lake, tmp_path / "page.html")
     assert "The lake has no runs." in page.by_id("runs").text
     assert not page.all("table")
@@ -513,8 +514,10 @@ def test_the_same_lake_and_time_give_the_same_page(lake: Lake, tmp_path: Path) -
 
 
 def test_a_page_opens_only_the_part_files_of_its_runs(tmp_path: Path) -> None:
-    runs = {"own": trace_run(config="own"), "other": trace_run(config="other")}
-    lake = make(tmp_path / "lake", runs)
+    lake = Lake.create(tmp_path / "lake")
+    for run_id in ("own", "other"):
+        commit_run(lake, run_id, trace_run(config=run_id))
+    build(lake)
     parts = lake.snapshot().runs["other"].parts
     for table in ("ops", "comms"):
         for part in parts[table]:
