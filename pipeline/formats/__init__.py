@@ -59,11 +59,16 @@ class Places(NamedTuple):
 
 
 class Claim(enum.IntEnum):
-    """A format's answer to `sniff`; the highest wins, a tie of YES is an error of the formats."""
+    """A format's answer to `sniff`; the highest wins, a tie of YES is an error of the formats.
+
+    `BESIDE` is for files that say something of a run only beside its other files, such as what a
+    job printed to its error stream: `group` gives them to these, and alone they are skipped.
+    """
 
     NO = 0
-    MAYBE = 1
-    YES = 2
+    BESIDE = 1
+    MAYBE = 2
+    YES = 3
 
 
 def first_text(head: bytes) -> bytes:
@@ -97,6 +102,7 @@ class FileFacts(NamedTuple):
         stamp: Date in the name, local time of the cluster.
         topology: Sizes in the name, by key of `tracelake.schema.topology.KEYS`.
         given: Sizes from `--set` and `--run-pattern`.
+        beside: The file is no run by itself, see `Claim`.
         key: Distinguishes the files of one call of `group`, which must not change it.
     """
 
@@ -109,7 +115,13 @@ class FileFacts(NamedTuple):
     stamp: datetime | None = None
     topology: Mapping[str, int] = _NO_SIZES
     given: Mapping[str, int] = _NO_SIZES
+    beside: bool = False
     key: int = 0
+
+    @property
+    def order(self) -> tuple[bool, bool, int]:
+        """Sort the files of a run: those that are a run by themselves first, then by rank."""
+        return self.beside, self.rank is None, self.rank or 0
 
     def __reduce__(self) -> tuple[type[FileFacts], tuple[object, ...]]:
         """Pickle with plain dictionaries, because read-only ones cannot be pickled."""

@@ -140,6 +140,10 @@ class _Grouping:
                     self._sniffed.skips.extend(skips_of(found, PARSER_FAILED))
                     continue
                 for one in runs:
+                    if all(named.beside for named in one):
+                        alone = [members[named.key] for named in one]
+                        self._sniffed.skips.extend(skips_of(alone, "no_format"))
+                        continue
                     sources = [members[named.key]._replace(facts=named) for named in one]
                     yield tuple(sorted(sources, key=feeding_order))
 

@@ -64,9 +64,8 @@ def first_source(sources: Sequence[InputFile]) -> InputFile:
     return min(sources, key=_rank_order)
 
 
-def _rank_order(file: InputFile) -> tuple[bool, int, str]:
-    rank = file.facts.rank
-    return rank is None, rank or 0, file.entry.label
+def _rank_order(file: InputFile) -> tuple[object, ...]:
+    return *file.facts.order, file.entry.label
 
 
 def original_order(label: str) -> tuple[bool, int, str]:

@@ -55,9 +55,11 @@ def run_row(plan: RunPlan, facts: RunFacts, fabric: str | None) -> dict[str, Any
     """Return the run's values by column of `runs`."""
     run = plan.run
     sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
-    first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
-    date = first.stamp or stamp_in(first.path)
-    dated_by = plan.format.dated_by if first.stamp else "name"
+    ordered = sorted(run.sources, key=lambda s: (s.order, s.path))
+    first = ordered[0]
+    stamp = next((source.stamp for source in ordered if source.stamp), None)
+    date = stamp or stamp_in(first.path)
+    dated_by = plan.format.dated_by if stamp else "name"
     return {
         PARTITION_KEY: plan.run_id,
         **{key: sizes.get(key) for key in topology.KEYS},

@@ -87,6 +87,7 @@ class InputFile(NamedTuple):
             "beginnings": self.beginnings,
             "facts": _facts_record(self.base),
             "place": place_record(self.place),
+            **({"beside": True} if self.base.beside else {}),
             **{name: found[name] for name in _FOUND},
         }
 
@@ -198,10 +199,12 @@ class _Sniffer:
             return item
         entry, head = item
         try:
-            fmt = self._forced or _choose(entry, head)
+            fmt, claim = (self._forced, Claim.YES) if self._forced else _choose(entry, head)
             if isinstance(fmt, str):
                 return Skip(entry.path, entry.member, fmt)
             if self._forced is None and self._may_quote(entry):
+                if claim is Claim.BESIDE:
+                    return Skip(entry.path, entry.member, "no_format")
                 return Skip(entry.path, entry.member, "quoted", lasting=False)
             text = head
             longer = len(head) == HEAD_BYTES and not entry.packed
@@ -211,6 +214,7 @@ class _Sniffer:
                 base = fmt.facts(strip_suffix(entry.label), text)
                 if not (isinstance(base, FileFacts) and isinstance(base.stamp, datetime | None)):
                     raise TypeError(f"facts() gave {base!r:.80}, no FileFacts with its stamp")
+            base = base._replace(beside=claim is Claim.BESIDE)
         except ParserFailedError as error:
             self.sniffed.failures.append(error.failure)
             return Skip(entry.path, entry.member, PARSER_FAILED, lasting=False)
@@ -263,28 +267,28 @@ def _head(found: tuple[FileRef | Skip, Sequence[KnownInput | Record]]) -> bytes 
         return None
 
 
-def _choose(entry: FileRef, head: bytes) -> Format | str:
+def _choose(entry: FileRef, head: bytes) -> tuple[Format | str, Claim]:
     """Return the format whose files begin so, else the one with the strongest claim.
 
     Returns:
-        A key of `skip_reasons` where there is none.
+        The format, or a key of `skip_reasons` where there is none; and its claim.
 
     Raises:
         ParserFailedError: A format failed on the head.
     """
     begun = [fmt for fmt in formats().values() if fmt.begins(head)]
     if begun:
-        return begun[0] if len(begun) == 1 else "ambiguous"
+        return begun[0] if len(begun) == 1 else "ambiguous", Claim.YES
     claims: dict[str, Claim] = {}
     for fmt in formats().values():
         with Fence(fmt, [entry]):
             claims[fmt.name] = fmt.sniff(head)
     best = max(claims.values())
-    if best is Claim.NO:
-        return reason_of(head)
+    if best < Claim.MAYBE and ((reason := reason_of(head)) != "no_format" or best is Claim.NO):
+        return reason, best
     strongest = {name: formats()[name] for name, claim in claims.items() if claim is best}
     chosen = [fmt for fmt in strongest.values() if strongest.keys().isdisjoint(fmt.preamble_of)]
-    return chosen[0] if len(chosen) == 1 else "ambiguous"
+    return chosen[0] if len(chosen) == 1 else "ambiguous", best
 
 
 def _past_preamble(entry: FileRef, head: bytes, fmt: Format) -> tuple[Format, bytes]:
@@ -368,7 +372,8 @@ def _facts_record(facts: FileFacts) -> dict[str, Any]:
 def _facts_of(record: Record) -> FileFacts:
     facts = dict(record["facts"])
     stamp = facts.pop("stamp")
-    return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
+    date = None if stamp is None else datetime.fromisoformat(stamp)
+    return FileFacts(**facts, stamp=date, beside=record.get("beside", False))
 
 
 def place_record(place: Place | None) -> list[str | None] | None:

@@ -120,6 +120,8 @@ _BRIDGE = re.compile(
 _MAXTEXT = re.compile(r".*\bcompleted step: (\d+), seconds: (\S+), (.*)", re.ASCII)
 _MERGED = "merged_records"
 _STEPS_OF_GRACE = 100
+# What Python, Slurm and bars print to the stream of errors, which a job may have in a file apart.
+_OF_ERROR_STREAMS = (b"Traceback (most", b"slurmstepd: ", b"srun: error: ", b"it/s", b"s/it")
 
 
 def _sniff(head: bytes) -> Claim:
@@ -127,7 +129,11 @@ def _sniff(head: bytes) -> Claim:
         head = _COLOURS.sub(b"", head)
     # A batch script that runs with `set -x` can fill the head with its trace; a diff is none.
     traced = head.count(b"\n+") > 100 and b"\n@@ " not in head
-    return max(_KNOWN.claim(head), Claim.MAYBE if traced else Claim.NO)
+    if traced:
+        return max(_KNOWN.claim(head), Claim.MAYBE)
+    return _KNOWN.claim(head) or (
+        Claim.BESIDE if any(word in head for word in _OF_ERROR_STREAMS) else Claim.NO
+    )
 
 
 def _stamp(head: bytes) -> datetime | None:

@@ -31,7 +31,7 @@ class KnownLines:
     Example:
         >>> known = KnownLines({Claim.YES: [(b"step:", rb"step: [0-9]+")]})
         >>> known.claim(b"step: 1"), known.claim(b"step: one")
-        (<Claim.YES: 2>, <Claim.NO: 0>)
+        (<Claim.YES: 3>, <Claim.NO: 0>)
     """
 
     def __init__(self, heads: Mapping[Claim, Iterable[tuple[bytes, bytes]]]) -> None:

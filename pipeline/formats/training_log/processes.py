@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
 
@@ -27,6 +28,12 @@ _NUMBER = re.compile(
     r"|(?P<attempt>/attempt_[0-9]+/)(?P<local>[0-9]{1,5})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
+# What tells files of streams apart: `gpt-12347.err` and `.out`, `attempt_0/3/stderr.log`.
+_STREAM = re.compile(
+    r"(?:[_.-]|(?<![^/]))"
+    r"(?:(?P<errors>(?:std)?err|errors?)|(?:std)?out|output|log|txt)(?![^/_.-])",
+    re.IGNORECASE,
+)
 # That of a scheduler, no date.
 _JOB_NUMBER = re.compile(rf"(?<![0-9])(?!{_DATE}(?![0-9]))[0-9]{{5,}}")
 
@@ -37,12 +44,16 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
     A file without such a number or without a date is a run by itself, and so are files between
     whose numbers there are gaps, `gpt-node4.log` and `gpt-node8.log`, unless one is that of the
     first process: those between may say nothing of steps. Where the path has the number of a job,
-    or of an attempt of torchrun, it tells by itself which files are of one start.
+    or of an attempt of torchrun, it tells by itself which files are of one start. A file of errors
+    belongs to that whose path differs in the name of the stream, else to the one run whose paths
+    differ in that and in numbers of processes.
     """
     sure, others = list[FileFacts](), list[FileFacts]()
     begun: dict[str, datetime] = {}  # each job that a path tells by itself
+    errors = _errors(files)
     for file in files:
-        (sure if _names_start(file) else others).append(file)
+        if file.key not in errors:
+            (sure if _names_start(file) else others).append(file)
     for file in sure:
         if file.stamp:
             begun[_path(file)] = min(file.stamp, begun.get(_path(file), file.stamp))
@@ -54,7 +65,41 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
             found.append(run)
         else:
             found += ([file] for file in run)
-    return [_named(run) for run in sorted(found, key=lambda run: run[0].path)]
+    runs = [_named(run) for run in sorted(found, key=lambda run: run[0].path)]
+    return [*runs, *_with_errors(runs, [file for file in files if file.key in errors])]
+
+
+def _errors(files: Sequence[FileFacts]) -> set[int]:
+    """Return the keys of files that are no run by themselves, or have one beside them."""
+    named = {f.key for f in files if any(name["errors"] for name in _STREAM.finditer(f.path))}
+    outputs = [f for f in files if named and not (f.beside or f.key in named)]
+    homes = {place for file in outputs for place in _streams(file)}
+    return {
+        f.key for f in files if f.beside or (f.key in named and not homes.isdisjoint(_streams(f)))
+    }
+
+
+def _with_errors(
+    runs: Sequence[list[FileFacts]], errors: Sequence[FileFacts]
+) -> Iterator[list[FileFacts]]:
+    """Add files of errors to their runs, and yield those that have none."""
+    homes: defaultdict[tuple[str, str | None], set[int]] = defaultdict(set)
+    for number, run in enumerate(runs if errors else ()):
+        for file in run:
+            for place in _streams(file):
+                homes[place].add(number)
+    for file in errors:
+        found = next((home for place in _streams(file) if len(home := homes[place]) == 1), set())
+        for number in found:
+            runs[number].append(file._replace(stem=runs[number][0].stem, beside=True))
+        if not found:
+            yield [file]
+
+
+def _streams(file: FileFacts) -> Iterator[tuple[str, str | None]]:
+    """Yield the path without the name of its stream, and without numbers of processes too."""
+    for path in (file.path, _path(file)):
+        yield _STREAM.sub("", path), file.run
 
 
 def joined(found: Sequence[RunFacts]) -> RunFacts:

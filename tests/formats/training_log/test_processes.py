@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Command
 from tests.lakes import rows, run_ingest
 from tests.traces import write
+from tracelake.ingest.run_plan import Status
 
 _START = datetime(2026, 5, 10, 10)
 _BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
@@ -215,3 +216,73 @@ def test_attempts_of_torchrun_have_the_name_of_their_job(tmp_path: Path) -> None
     files = {name: log(1, 2, late=90 * n) for n, name in enumerate(names)}
     run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
     assert rows(tmp_path / "lake", "runs", "label") == [("llama",)] * 2
+
+
+_TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 1\nKeyError: 'ids'\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "errors"),
+    [
+        ("gpt-12345.out", "gpt-12345.err"),
+        ("gpt/stdout.log", "gpt/stderr.log"),
+        ("out/gpt.txt", "err/gpt.txt"),
+        ("gpt.log", "gpt_error.log"),
+        ("gpt/attempt_0/0/stdout.log", "gpt/attempt_0/3/stderr.log"),
+    ],
+)
+@pytest.mark.parametrize(
+    "said",
+    [
+        _TRACEBACK,
+        _TRACEBACK.replace("train.py", "pretrain_gpt.py"),
+        "100%|####| 4/4 [00:12<00:00,  3.00it/s]\n" * 3000 + _TRACEBACK,
+    ],
+    ids=["alone", "launcher", "bars"],
+)
+def test_the_stream_of_errors_belongs_to_the_log_beside_it(
+    tmp_path: Path, output: str, errors: str, said: str
+) -> None:
+    archive = write(tmp_path / "in", {output: log(1, 2), errors: said})
+    run_ingest(archive, tmp_path / "lake")
+    found = rows(tmp_path / "lake", "runs", "run_date, attributes['ended_with']")
+    assert found == [(_START, "KeyError: 'ids'")]
+    assert sorted(rows(tmp_path / "lake", "sources", "path")) == sorted([(output,), (errors,)])
+    again = run_ingest(archive, tmp_path / "lake")
+    assert [run.status for run in again.runs] == [Status.UNCHANGED]
+
+
+def test_a_process_that_printed_its_error_alone_is_one_of_the_job(tmp_path: Path) -> None:
+    files = {"gpt/rank0.log": log(1, 2), "gpt/rank5.log": _TRACEBACK}
+    assert runs(tmp_path, files) == [[*files]]
+    found = rows(tmp_path / "lake", "runs", "run_date, attributes['ended_with']")
+    assert found == [(_START, "KeyError: 'ids'")]
+
+
+def test_errors_that_come_later_are_those_of_the_run(tmp_path: Path) -> None:
+    write(tmp_path / "in", {"gpt-12345.out": log(1, 2)})
+    run_ingest(tmp_path / "in", tmp_path / "lake")
+    write(tmp_path / "in", {"gpt-12345.err": _TRACEBACK})
+    run_ingest(tmp_path / "in", tmp_path / "lake")
+    run_ingest(tmp_path / "in", tmp_path / "at_once")
+    shown = "run_id, label, run_date, complete, attributes"
+    later, at_once = (rows(tmp_path / lake, "runs", shown) for lake in ("lake", "at_once"))
+    assert later == at_once
+    assert len(later) == 1
+
+
+def test_errors_without_a_log_are_no_run_until_it_comes(tmp_path: Path) -> None:
+    archive = write(tmp_path / "in", {"a.err": _TRACEBACK, "b.err": _TRACEBACK, "b.out": log(1)})
+    skipped = "path, reason"
+    run_ingest(archive, tmp_path / "lake")
+    assert rows(tmp_path / "lake", "skipped", skipped) == [("a.err", "no_format")]
+    assert rows(tmp_path / "lake", "runs", "label") == [("b",)]
+    write(archive, {"a.out": log(1, 2, 3)})
+    run_ingest(archive, tmp_path / "lake")
+    assert rows(tmp_path / "lake", "skipped", skipped) == []
+    assert sorted(rows(tmp_path / "lake", "runs", "label")) == [("a",), ("b",)]
+
+
+def test_logs_that_are_all_in_streams_of_errors_are_runs(tmp_path: Path) -> None:
+    files = {f"{name}.err": log(1, 2, late=900 * n) for n, name in enumerate("ab")}
+    assert runs(tmp_path, files) == [["a.err"], ["b.err"]]
