@@ -226,7 +226,7 @@ class _Part:
         self.path = path
         self.groups = 0
         schema, stored = layout
-        self._file = _HashedFile(path)
+        self._file = _HashedFile(NewFile(path))
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _SINK_BYTES)
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -252,9 +252,9 @@ class _Part:
 class _HashedFile(io.RawIOBase):
     """A new file whose content is hashed while it is written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: NewFile) -> None:
         self.digest = hashlib.sha256()
-        self._file = NewFile(path)
+        self._file = file
 
     def writable(self) -> bool:
         return True

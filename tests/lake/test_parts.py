@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -231,3 +233,24 @@ def test_a_row_without_such_a_column_is_not_written(tmp_path: Path) -> None:
     del rows[3]["step"]
     with pytest.raises(pa.ArrowInvalid, match=r"step.*non-nullable"):
         written(tmp_path / "parts", batches(rows, []))
+
+
+def test_a_part_that_cannot_be_begun_is_one_error(tmp_path: Path) -> None:
+    # Python says what a half-made object raises when it goes: since 3.13, before in this mode.
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+import pyarrow as pa, sys
+from pathlib import Path
+from tracelake.lake.parquet import PartWriter
+from tracelake.schema.tables import tables
+row = pa.RecordBatch.from_pylist([{"line": 1}], schema=tables()["comms"].storage_schema)
+with ThreadPoolExecutor(1) as helper:
+    writer = PartWriter(Path(sys.argv[1]), helper)
+    writer.add("comms", [row], "a")
+    writer.close("month=undated")
+"""
+    (tmp_path / "file").write_text("")  # where a folder should be
+    command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", code, tmp_path / "file"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "NotADirectoryError" in ended.stderr.splitlines()[-1]
+    assert "Exception ignored" not in ended.stderr
