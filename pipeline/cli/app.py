@@ -122,9 +122,9 @@ command = functools.partial(app.command, cls=_Command)
 def app_of(words: Sequence[str]) -> typer.Typer:
     """Return the application for a command line; of commands it has the called one alone.
 
-    To build all of them takes 40 ms, a seventh of what `tracelake runs` takes.
+    To build all of them would take 3 to 9 % of the time of `tracelake runs`.
     """
-    called = [known for known in app.registered_commands if [_name_of(known)] == [*words[:1]]]
+    called = [known for known in app.registered_commands if _name_of(known) in words[:1]]
     if not called:
         return app
     alone = copy.copy(app)
