@@ -250,7 +250,7 @@ with ThreadPoolExecutor(1) as helper:
     writer.close("month=undated")
 """
     (tmp_path / "file").write_text("")  # where a folder should be
-    command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", code, tmp_path / "file"]
+    command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", code, str(tmp_path / "file")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "NotADirectoryError" in ended.stderr.splitlines()[-1]
     assert "Exception ignored" not in ended.stderr

@@ -71,6 +71,7 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
 
 def _errors(files: Sequence[FileFacts]) -> set[int]:
     """Return the keys of files that are no run by themselves, or have one beside them."""
+    files = [file for file in files if file.run is None]  # else the run is given
     named = {f.key for f in files if any(name["errors"] for name in _STREAM.finditer(f.path))}
     outputs = [f for f in files if named and not (f.beside or f.key in named)]
     homes = {place for file in outputs for place in _streams(file)}
@@ -83,7 +84,7 @@ def _with_errors(
     runs: Sequence[list[FileFacts]], errors: Sequence[FileFacts]
 ) -> Iterator[list[FileFacts]]:
     """Add files of errors to their runs, and yield those that have none."""
-    homes: defaultdict[tuple[str, str | None], set[int]] = defaultdict(set)
+    homes: defaultdict[str, set[int]] = defaultdict(set)
     for number, run in enumerate(runs if errors else ()):
         for file in run:
             for place in _streams(file):
@@ -96,10 +97,9 @@ def _with_errors(
             yield [file]
 
 
-def _streams(file: FileFacts) -> Iterator[tuple[str, str | None]]:
-    """Yield the path without the name of its stream, and without numbers of processes too."""
-    for path in (file.path, _path(file)):
-        yield _STREAM.sub("", path), file.run
+def _streams(file: FileFacts) -> tuple[str, str]:
+    """Return the path without the name of its stream, and without numbers of processes too."""
+    return _STREAM.sub("", file.path), _STREAM.sub("", _path(file))
 
 
 def joined(found: Sequence[RunFacts]) -> RunFacts:

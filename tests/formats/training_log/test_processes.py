@@ -259,6 +259,13 @@ def test_a_process_that_printed_its_error_alone_is_one_of_the_job(tmp_path: Path
     assert found == [(_START, "KeyError: 'ids'")]
 
 
+def test_a_pattern_gives_errors_their_run_under_any_name(tmp_path: Path) -> None:
+    archive = write(tmp_path / "in", {"7/a.log": log(1, 2), "7/z.txt": _TRACEBACK})
+    run_ingest(archive, tmp_path / "lake", run_pattern=r"(?P<run>\d+)/")
+    found = rows(tmp_path / "lake", "runs", "label, run_date, attributes['ended_with']")
+    assert found == [("7", _START, "KeyError: 'ids'")]
+
+
 def test_errors_that_come_later_are_those_of_the_run(tmp_path: Path) -> None:
     write(tmp_path / "in", {"gpt-12345.out": log(1, 2)})
     run_ingest(tmp_path / "in", tmp_path / "lake")
