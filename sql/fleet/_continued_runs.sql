@@ -7,10 +7,10 @@
 -- @grain run_id
 -- @column continued_by VARCHAR | The run that went on.
 WITH files AS (
-    -- One of each folder: some may be copies of the others.
-    SELECT run_id, min(concat_ws('/', path, member)) AS file
-    FROM sources
-    GROUP BY run_id, regexp_extract(concat_ws('/', path, member), '^.*/')
+    -- One of each folder: some may be copies of the others, or what the job printed to its stream of errors.
+    SELECT run_id, arg_min(file, (row_lines = 0, file)) AS file
+    FROM (SELECT *, concat_ws('/', path, member) AS file FROM sources)
+    GROUP BY run_id, regexp_extract(file, '^.*/')
 ),
 logs AS (
     SELECT

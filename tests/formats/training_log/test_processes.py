@@ -278,6 +278,21 @@ def test_errors_that_come_later_are_those_of_the_run(tmp_path: Path) -> None:
     assert len(later) == 1
 
 
+def test_errors_of_a_start_do_not_hide_that_its_job_went_on(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    starts = "job/attempt_{}/0/std{}.log"
+    files = {
+        starts.format(0, "out"): log(1, 2),
+        starts.format(0, "err"): _TRACEBACK,
+        starts.format(1, "out"): log(3, 4, late=600),
+    }
+    lake = tmp_path / "lake"
+    tracelake("run", write(tmp_path / "in", files), "--lake", lake)
+    sql = "SELECT count(*) AS n FROM run_list WHERE continued_by IS NOT NULL"
+    assert tracelake("query", sql, "--lake", lake, "--format", "csv").out.split()[1:] == ["1"]
+
+
 def test_errors_without_a_log_are_no_run_until_it_comes(tmp_path: Path) -> None:
     archive = write(tmp_path / "in", {"a.err": _TRACEBACK, "b.err": _TRACEBACK, "b.out": log(1)})
     skipped = "path, reason"
