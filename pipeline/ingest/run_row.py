@@ -65,7 +65,7 @@ def run_row(plan: RunPlan, facts: RunFacts, fabric: str | None) -> dict[str, Any
         **{key: sizes.get(key) for key in topology.KEYS},
         "format": plan.format.name,
         "name": first.stem,
-        "label": _label(run.sources, first),
+        "label": _label([source for source in ordered if not source.beside], first),
         "config": _config(plan.format.name, facts, sizes),
         "run_date": date,
         "date_source": dated_by if date else None,

@@ -224,7 +224,7 @@ _TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 1\nKey
 @pytest.mark.parametrize(
     ("output", "errors"),
     [
-        ("gpt-12345.out", "gpt-12345.err"),
+        ("sweep/job-12345.out", "sweep/job-12345.err"),
         ("gpt/stdout.log", "gpt/stderr.log"),
         ("out/gpt.txt", "err/gpt.txt"),
         ("gpt.log", "gpt_error.log"),
@@ -243,10 +243,14 @@ _TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 1\nKey
 def test_the_stream_of_errors_belongs_to_the_log_beside_it(
     tmp_path: Path, output: str, errors: str, said: str
 ) -> None:
-    archive = write(tmp_path / "in", {output: log(1, 2), errors: said})
+    archive = write(tmp_path / "in", {output: log(1, 2)})
+    run_ingest(archive, tmp_path / "alone")
+    write(archive, {errors: said})
     run_ingest(archive, tmp_path / "lake")
     found = rows(tmp_path / "lake", "runs", "run_date, attributes['ended_with']")
     assert found == [(_START, "KeyError: 'ids'")]
+    named = (rows(tmp_path / lake, "runs", "run_id, label, name") for lake in ("alone", "lake"))
+    assert len({*map(repr, named)}) == 1
     assert sorted(rows(tmp_path / "lake", "sources", "path")) == sorted([(output,), (errors,)])
     again = run_ingest(archive, tmp_path / "lake")
     assert [run.status for run in again.runs] == [Status.UNCHANGED]
