@@ -224,7 +224,7 @@ _TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 1\nKey
 @pytest.mark.parametrize(
     ("output", "errors"),
     [
-        ("sweep/job-12345.out", "sweep/job-12345.err"),
+        ("sweep/gpt-job-12345.out", "sweep/gpt-job-12345.err"),
         ("gpt/stdout.log", "gpt/stderr.log"),
         ("out/gpt.txt", "err/gpt.txt"),
         ("gpt.log", "gpt_error.log"),
