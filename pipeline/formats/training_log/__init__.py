@@ -32,7 +32,7 @@ from tracelake.formats.training_log.llama_factory import History
 from tracelake.formats.training_log.meters import Meters
 from tracelake.formats.training_log.mindformers import Losses
 from tracelake.formats.training_log.nano import Nano
-from tracelake.formats.training_log.processes import group, joined
+from tracelake.formats.training_log.processes import ERRORS, group, joined
 from tracelake.formats.training_log.reinforcement import LAUNCHERS, Reinforcement
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.timers import Row, Timers
@@ -84,7 +84,7 @@ _LAUNCHERS: Heads = (
     (b"deepspeed.launcher", rb"deepspeed\.launcher"),
     *LAUNCHERS,
 )
-_KNOWN = KnownLines({Claim.YES: _RECORDS, Claim.MAYBE: _LAUNCHERS})
+_KNOWN = KnownLines({Claim.YES: _RECORDS, Claim.MAYBE: _LAUNCHERS, Claim.BESIDE: ERRORS})
 _COLOURS = re.compile(ANSI.encode())
 _ITERATION = re.compile(r"iteration[ =:] *(\d+) */ *(\d+) *\|", re.ASCII)
 _NEOX = re.compile(r"\bsamples/sec: ([0-9.]+) \| *$", re.ASCII)
@@ -120,8 +120,6 @@ _BRIDGE = re.compile(
 _MAXTEXT = re.compile(r".*\bcompleted step: (\d+), seconds: (\S+), (.*)", re.ASCII)
 _MERGED = "merged_records"
 _STEPS_OF_GRACE = 100
-# What Python, Slurm and bars print to the stream of errors, which a job may have in a file apart.
-_OF_ERROR_STREAMS = (b"Traceback (most", b"slurmstepd: ", b"srun: error: ", b"it/s", b"s/it")
 
 
 def _sniff(head: bytes) -> Claim:
@@ -129,11 +127,7 @@ def _sniff(head: bytes) -> Claim:
         head = _COLOURS.sub(b"", head)
     # A batch script that runs with `set -x` can fill the head with its trace; a diff is none.
     traced = head.count(b"\n+") > 100 and b"\n@@ " not in head
-    if traced:
-        return max(_KNOWN.claim(head), Claim.MAYBE)
-    return _KNOWN.claim(head) or (
-        Claim.BESIDE if any(word in head for word in _OF_ERROR_STREAMS) else Claim.NO
-    )
+    return max(_KNOWN.claim(head), Claim.MAYBE if traced else Claim.NO)
 
 
 def _stamp(head: bytes) -> datetime | None:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from tracelake.formats import FileFacts, RunFacts
 from tracelake.formats.endings import first_cause, without_cause
 from tracelake.formats.starts import runs_of
+from tracelake.formats.training_log.heads import Heads
 
 # `job-worker-0.log` beside `job-master-0.log`, `rank_3.txt`, `pod-1/out.log`; what Slurm makes of
 # `%j-%N` and `%j.%t`, `gpt-12347-gpu017.log` (hosts by their usual names) and `gpt-12347.3.log`;
@@ -34,6 +35,11 @@ _STREAM = re.compile(
     r"(?:(?P<errors>(?:std)?err|errors?)|(?:std)?out|output|log|txt)(?![^/_.-])",
     re.IGNORECASE,
 )
+ERRORS: Heads = tuple(
+    (word, re.escape(word))
+    for word in (b"Traceback (most", b"slurmstepd: ", b"srun: error: ", b"it/s", b"s/it")
+)
+"""What Python, Slurm and bars print to the stream of errors."""
 # That of a scheduler, no date.
 _JOB_NUMBER = re.compile(rf"(?<![0-9])(?!{_DATE}(?![0-9]))[0-9]{{5,}}")
 
